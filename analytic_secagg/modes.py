@@ -30,10 +30,10 @@ from secagg import (
     seed_of_beacon,
 )
 from secagg.beacon import BEACON_BYTES
-from secagg.carriers import Encrypted, EncryptionParameters, choose_parameters, generate_contexts, sign_context
-from secagg.carriers.parameters import Scheme
 from secagg.committee import SealingKey
 from secagg.config import SERVER
+from secagg.encryption import Encrypted, EncryptionParameters, choose_parameters, generate_contexts, sign_context
+from secagg.encryption.parameters import Scheme
 from secagg.errors import ConfigurationError
 from secagg.masked.series import MaskedSeries
 from secagg.masked.series_in_one_process import SeriesInOneProcess
@@ -322,14 +322,14 @@ def _encrypted(setup: SumSetup, scheme: Scheme, alone: Alone) -> SumProtocol:
             f"an encrypted sum needs the public context of key holder {holder}, and none came; the server asks the key "
             "holder for it first"
         )
-    carrier = Encrypted(
+    encoder = Encrypted(
         parameters=_parameters(setup, scheme, alone),
         public_context=announcement[SIGNATURE_BYTES:],
         key_holder=holder,
         holder_identity=setup.helper_keys[holder],
         signature=announcement[:SIGNATURE_BYTES],
     )
-    return replace(alone(replace(setup, min_survivors=setup.survivors)), carrier=carrier)
+    return replace(alone(replace(setup, min_survivors=setup.survivors)), encoder=encoder)
 
 
 def _announced_context(

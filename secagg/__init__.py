@@ -1,6 +1,6 @@
 """Sums of integer vectors that nobody may see.
 
-What stands here is what programs need; so do the faces `secagg.masked`, `secagg.committee`, `secagg.carriers` and
+What stands here is what programs need; so do the faces `secagg.masked`, `secagg.committee`, `secagg.encryption` and
 `secagg.dp`. All other modules are how it is done and may change.
 """
 

@@ -1,13 +1,13 @@
-"""Sums whose vectors only their carrier hides: in the clear, the oracle of every test, or encrypted."""
+"""Sums whose vectors only their encoder hides: in the clear, the oracle of every test, or encrypted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from secagg.carriers.carrier import CarriedSum, RunningSum
 from secagg.config import harmless_colluders, two_thirds
 from secagg.costs import PartyCost
+from secagg.encoder import EncodedSum, RunningSum
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError
 from secagg.one_message import SpeaksOnce
@@ -19,8 +19,8 @@ from secagg.wire import MessageType, Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlainSum(CarriedSum):
-    """Each client sends its vector once, as its carrier says. In the clear, whoever reads the upload reads the vector.
+class PlainSum(EncodedSum):
+    """Each client sends its vector once, as its encoder says. In the clear, whoever reads the upload reads the vector.
 
     Encrypted, the server adds what it cannot read, and the key holder decrypts the sum, once, if it is over enough
     clients. The server must then be semi-honest: it could pass one client's ciphertext for the sum (masks under the
@@ -34,7 +34,7 @@ class PlainSum(CarriedSum):
     min_survivors: int | None = None
 
     def _check(self) -> None:
-        self.carrier.check(self)
+        self.encoder.check(self)
         if not 1 <= self.survivors_needed <= len(self.clients):
             raise ConfigurationError(
                 f"min_survivors must be 1 to the cohort's {len(self.clients)}, not {self.min_survivors}"
@@ -43,7 +43,7 @@ class PlainSum(CarriedSum):
     @property
     def name(self) -> str:
         """The mode's name."""
-        return self.carrier.name_of("plain")
+        return self.encoder.name_of("plain")
 
     @property
     def survivors_needed(self) -> int:
@@ -63,20 +63,20 @@ class PlainSum(CarriedSum):
             upload=Upload.CIPHERTEXT if self.helpers else Upload.BARE,
             binds_context=False,
             helpers_learn_total=bool(self.helpers),
-            helpers_confirm_guesses=self.carrier.confirms_guesses,
+            helpers_confirm_guesses=self.encoder.confirms_guesses,
         )
 
     @property
     def costs(self) -> Mapping[str, PartyCost]:
-        """A client's, and of whom the carrier needs."""
+        """A client's, and of whom the encoder needs."""
         client = PartyCost.of_payloads(
             [self.vector_bytes], [], vector_bytes=self.vector_bytes, signature_bytes=self.signature_bytes
         )
-        return {CLIENT_ROLE: client, **self.carrier.helper_costs(self)}
+        return {CLIENT_ROLE: client, **self.encoder.helper_costs(self)}
 
     def explain(self) -> str:
         """Whom it needs to trust, how many must stay, what it costs."""
-        lines = self.carrier.explain(self)
+        lines = self.encoder.explain(self)
         return "\n".join(lines if self.helpers else [*lines, f"  a client {self.costs[CLIENT_ROLE]}"])
 
     def client(
@@ -95,12 +95,12 @@ class PlainSum(CarriedSum):
         return PlainServer(self, secrets=secrets)
 
     def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
-        """Return what the carrier gives away: in the clear the vector, else what a coalition can decrypt."""
-        return self.carrier.opened(self, knowledge, target)
+        """Return what the encoder gives away: in the clear the vector, else what a coalition can decrypt."""
+        return self.encoder.opened(self, knowledge, target)
 
     def _own_parameters(self) -> tuple[bytes, ...]:
         needed = self.survivors_needed.to_bytes(4, "big")
-        return *self.carrier.digested, needed, *filter(None, [self.carrier.holder_identity])
+        return *self.encoder.digested, needed, *filter(None, [self.encoder.holder_identity])
 
 
 class PlainClient(SpeaksOnce):
@@ -112,9 +112,9 @@ class PlainClient(SpeaksOnce):
         """Return the vector as it travels."""
         config, vector = self._config, self._vector()
         self._agree(None)
-        payload = config.carrier.encode(vector, config)
+        payload = config.encoder.encode(vector, config)
         self._spoke()
-        return self._say(config.carrier.input_type, payload)
+        return self._say(config.encoder.input_type, payload)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -131,8 +131,8 @@ class PlainServer(ServerRounds[PlainServerState]):
     _config: PlainSum
 
     def __init__(self, config: PlainSum, *, secrets: PartySecrets) -> None:
-        first = Round.of(config.carrier.input_type, config.clients)
-        ServerRounds.__init__(self, config, PlainServerState(round=first, sum=config.carrier.begin(config)), secrets)
+        first = Round.of(config.encoder.input_type, config.clients)
+        ServerRounds.__init__(self, config, PlainServerState(round=first, sum=config.encoder.begin(config)), secrets)
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take a client's vector or the key holder's answer, or refuse it and stay as before."""

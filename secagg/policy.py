@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from secagg.beacon import DrawnGraph, grinding_bits, seed_of_beacon
-from secagg.carriers.encrypted import HOLDER_ROLE
 from secagg.config import SERVER
 from secagg.dp.accountant import Release, check_unit_and_adjacency, guarantee
 from secagg.dp.conversions import check_epsilon_delta
+from secagg.encryption.encrypted import HOLDER_ROLE
 from secagg.errors import ConfigurationError, PolicyError
 from secagg.masked.assumptions import Assumptions
 from secagg.sessions import PartyId

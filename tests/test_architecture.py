@@ -217,7 +217,7 @@ def test_foundations_know_nothing_of_protocols() -> None:
         "secagg.plain",
         "secagg.in_memory",
         "secagg.committee",
-        "secagg.carriers",
+        "secagg.encryption",
         "secagg.dp",
     )
     upward = [a for a in IMPORTS if a.source in foundations and a.target.startswith(protocols)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
-from secagg.carriers.carrier import RingSum
+from secagg.encoder import RingSum
 from secagg.layout import Layout
 from secagg.ring import RingVector
 from secagg.sessions import PartyId

@@ -247,7 +247,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
             self._agree(None)
         add_masks(vector, self._masks(), self._config.digest)
         self._contribution = None
-        return self._signed_peers() + self._config.carrier.encode(vector, self._config)
+        return self._signed_peers() + self._config.encoder.encode(vector, self._config)
 
     def _check_absent(self, came: Collection[PartyId]) -> None:
         """Refuse a delivery that does not hold the shares of exactly those neighbours that shared some."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from secagg.beacon import DrawnGraph
-from secagg.carriers.carrier import CarriedSum
 from secagg.config import harmless_colluders, two_thirds
 from secagg.costs import PartyCost
+from secagg.encoder import EncodedSum
 from secagg.encoding import length_prefixed
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError, InvalidVectorError
@@ -30,12 +30,12 @@ from secagg.wire import MessageType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaskedSum(CarriedSum):
+class MaskedSum(EncodedSum):
     """A sum of doubly masked vectors: Bonawitz et al., CCS 2017, Fig. 4, on the graph of Bell et al., CCS 2020.
 
     Keys, shares, masked vector, (with identities: agreement on the survivors,) unmasking. The server learns the sum
     over at least ``survivors_needed`` clients and nothing else, unless it colludes with more clients than assumed. What
-    travels are masked ring words, or, with ``Encrypted`` as the carrier, their ciphertexts.
+    travels are masked ring words, or, with ``Encrypted`` as the encoder, their ciphertexts.
 
     Args:
         threshold: shares that open a secret. None takes the lowest that ``assumptions`` allow on this graph; on the
@@ -61,7 +61,7 @@ class MaskedSum(CarriedSum):
     def __post_init__(self) -> None:
         if len(self.clients) < 2:
             raise ConfigurationError("masks need at least 2 clients: the sum of one client is its vector")
-        CarriedSum.__post_init__(self)
+        EncodedSum.__post_init__(self)
         setup = length_prefixed(b"masked set-up", self.session_id, *self._parties(), *self._own_parameters())
         object.__setattr__(self, "setup_digest", hashlib.sha256(setup).digest())
 
@@ -96,7 +96,7 @@ class MaskedSum(CarriedSum):
     @property
     def name(self) -> str:
         """The mode's name."""
-        return self.carrier.name_of("masked")
+        return self.encoder.name_of("masked")
 
     def digest_of(self, type_: MessageType | None) -> bytes:
         """Return the set-up's digest for its messages: they may travel before layout and context are known."""
@@ -189,12 +189,12 @@ class MaskedSum(CarriedSum):
 
     @property
     def costs(self) -> Mapping[str, PartyCost]:
-        """A client's, and of whom the carrier needs."""
-        return {CLIENT_ROLE: client_cost(self), **self.carrier.helper_costs(self)}
+        """A client's, and of whom the encoder needs."""
+        return {CLIENT_ROLE: client_cost(self), **self.encoder.helper_costs(self)}
 
     def explain(self) -> str:
         """What these parameters guarantee and cost, in words and numbers."""
-        return "\n".join([explain(self), *self.carrier.explain(self)])
+        return "\n".join([explain(self), *self.encoder.explain(self)])
 
     def client(
         self,
@@ -214,8 +214,8 @@ class MaskedSum(CarriedSum):
         return MaskedServer(self, secrets=secrets)
 
     def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
-        """Return the upload, as far as its carrier opens, less every mask whose seed the coalition can rebuild."""
-        carried = self.carrier.opened(self, knowledge, target)
+        """Return the upload, as far as its encoder opens, less every mask whose seed the coalition can rebuild."""
+        carried = self.encoder.opened(self, knowledge, target)
         return None if carried is None else opened_upload(self, knowledge, target, carried)
 
     def _promised(self) -> Assumptions:
@@ -230,7 +230,7 @@ class MaskedSum(CarriedSum):
         self._check_graph()
         self._check_server()
         self._check_threshold()
-        self.carrier.check(self)
+        self.encoder.check(self)
 
     def _check_graph(self) -> None:
         n = len(self.clients)
@@ -293,5 +293,5 @@ class MaskedSum(CarriedSum):
             self.graph_seed,
             self.survivors_needed.to_bytes(4, "big"),
             self.signatures_needed.to_bytes(4, "big"),
-            *([*self.carrier.digested, self.carrier.holder_identity] if self.carrier.digested else []),
+            *([*self.encoder.digested, self.encoder.holder_identity] if self.encoder.digested else []),
         )

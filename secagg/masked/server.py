@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from secagg.carriers.carrier import RunningSum
+from secagg.encoder import RunningSum
 from secagg.errors import (
     ConfigurationError,
     LocalProtocolError,
@@ -73,7 +73,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
 
     def __init__(self, config: MaskedSum, *, secrets: PartySecrets = NO_SECRETS) -> None:
         first = Round.of(MessageType.ADVERTISED_KEYS, config.clients)
-        ServerRounds.__init__(self, config, MaskedServerState(round=first, sum=config.carrier.begin(config)), secrets)
+        ServerRounds.__init__(self, config, MaskedServerState(round=first, sum=config.encoder.begin(config)), secrets)
         self._owners: dict[bytes, PartyId] = {}
         self._begun = False
         self._statement = b""
@@ -96,7 +96,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             raise LocalProtocolError("the sum of this server has begun; it takes the one it was set up for, once")
         if config.setup_digest != self._config.setup_digest:
             raise ConfigurationError("the sum differs from its set-up in session, cohort, graph, threshold or roster")
-        self._config, self._kept.sum, self._begun = config, config.carrier.begin(config), True
+        self._config, self._kept.sum, self._begun = config, config.encoder.begin(config), True
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take one client's message of the current round, or refuse it and stay as before."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.terms import Terms
 from secagg import Assumptions
-from secagg.carriers import Encrypted
 from secagg.config import SumConfig
 from secagg.dp import DistributedNoise
+from secagg.encryption import Encrypted
 from secagg.over_sum import OverSum
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "policies.md"

@@ -24,11 +24,11 @@ from analytic_secagg.site.roster import Roster
 from analytic_secagg.sum_setup import SumSetup
 from analytic_secagg.trial import Trial
 from secagg import Guarantee, Layout, PartyId, PartySecrets, SumResult, os_entropy, run_in_memory
-from secagg.carriers.carrier import RingSum
 from secagg.committee import SealingKey
 from secagg.config import SERVER, SumConfig, check_min_survivors, harmless_colluders
 from secagg.contribution import check_now, resolve
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
+from secagg.encoder import RingSum
 from secagg.entropy import Entropy
 from secagg.errors import ConfigurationError, HelperMissingError, LocalProtocolError, PolicyError, RemoteProtocolError
 from secagg.party import Party

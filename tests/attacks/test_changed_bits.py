@@ -17,9 +17,9 @@ from support.extras import needs
 from support.parties import key_of, signed
 
 from secagg import CommitteeSum, InOneProcess, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
-from secagg.carriers import encrypted
 from secagg.config import SERVER
 from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
+from secagg.encryption import encrypted
 from secagg.errors import HelperMissingError, SecureSumError
 from secagg.in_memory import Envelope, InMemoryRun
 from secagg.masked.series import MaskedSeries

@@ -16,8 +16,8 @@ from support.by_hand import ByHand, content_of, forged
 from support.rows import ROWS, make
 
 from secagg import ClientSession, IntVector, Layout, PartyId
-from secagg.carriers.key_holder import KeyHolder, write_request
 from secagg.config import SERVER
+from secagg.encryption.key_holder import KeyHolder, write_request
 from secagg.errors import LocalProtocolError, MalformedMessageError, RemoteProtocolError, RepeatedMessageError
 from secagg.masked.client import MaskedClient
 from secagg.masked.messages import UnmaskRequest

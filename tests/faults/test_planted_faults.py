@@ -82,15 +82,15 @@ from secagg import (
     os_entropy,
     run_in_memory,
 )
-from secagg.carriers import Encrypted, choose_parameters, generate_contexts, sign_context
-from secagg.carriers.carrier import CarriedSum
-from secagg.carriers.key_holder import KeyHolder
-from secagg.carriers.residues import pack
-from secagg.carriers.seal import load_public
 from secagg.committee import SealingKey
 from secagg.committee.messages import CommitteeInput, mask_seed
 from secagg.config import SERVER
 from secagg.dp import DistributedNoise, Ledger, PrivacyGuarantee, Release
+from secagg.encoder import EncodedSum
+from secagg.encryption import Encrypted, choose_parameters, generate_contexts, sign_context
+from secagg.encryption.key_holder import KeyHolder
+from secagg.encryption.residues import pack
+from secagg.encryption.seal import load_public
 from secagg.entropy import Entropy
 from secagg.masked.messages import Roster, SealedShares, UnmaskRequest, UnmaskShares
 from secagg.primitives.shamir import SHARE_BYTES
@@ -424,22 +424,22 @@ class Generous(Sessions):
 
     def helper(self, sums: InOneProcess, party: PartyId, entropy: Entropy) -> ClientSession:
         config, own = sums.protocol, sums.of_party(party)
-        assert isinstance(config, CarriedSum)
-        assert isinstance(config.carrier, Encrypted)
-        return KeyHolder(config, party=party, cipher=config.carrier.cipher(config), survivors_needed=1, secrets=own)
+        assert isinstance(config, EncodedSum)
+        assert isinstance(config.encoder, Encrypted)
+        return KeyHolder(config, party=party, cipher=config.encoder.cipher(config), survivors_needed=1, secrets=own)
 
 
 class RoundedAlike(Encrypted):
     """Ciphertexts whose rounding follows from the message, as SEAL makes them."""
 
-    def encode(self, vector: RingVector, config: CarriedSum) -> bytes:
+    def encode(self, vector: RingVector, config: EncodedSum) -> bytes:
         seal, keys = importlib.import_module("tenseal.sealapi"), load_public(self.parameters, self.public_context).data
-        limbs, step = self.cipher(config).plan.split(vector), self.parameters.slots
+        digits, step = self.cipher(config).plan.split(vector), self.parameters.slots
         shape = (2, len(self.parameters.primes), self.parameters.degree)
         uploads = []
-        for start in range(0, len(limbs), step):
+        for start in range(0, len(digits), step):
             message, cipher = seal.Plaintext(), seal.Ciphertext()
-            seal.BatchEncoder(keys.seal_context()).encode(limbs[start : start + step].tolist(), message)
+            seal.BatchEncoder(keys.seal_context()).encode(digits[start : start + step].tolist(), message)
             seal.Encryptor(keys.seal_context(), keys.public_key()).encrypt(message, cipher)
             words = np.fromiter(map(cipher.__getitem__, range(int(np.prod(shape)))), dtype=np.uint64)
             uploads.append(pack(words.reshape(shape), self.parameters))
@@ -448,8 +448,8 @@ class RoundedAlike(Encrypted):
 
 def rounded_alike(setup: SumSetup) -> SumProtocol:
     honest: Any = MODES["bfv"].make(setup)
-    values = {own.name: getattr(honest.carrier, own.name) for own in fields(Encrypted)}
-    protocol: SumProtocol = replace(honest, carrier=RoundedAlike(**values))
+    values = {own.name: getattr(honest.encoder, own.name) for own in fields(Encrypted)}
+    protocol: SumProtocol = replace(honest, encoder=RoundedAlike(**values))
     return protocol
 
 

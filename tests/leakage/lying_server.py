@@ -22,8 +22,6 @@ from leakage.coalition import Coalition, Heard, Sum, mask_words, opened, reader
 from leakage.equations import Combination, Equation, Span, Vector, Words
 
 from secagg import ClientSession, CommitteeSum, InsecureSeededEntropy, Layout, MaskedSum
-from secagg.carriers.encrypted import Encrypted
-from secagg.carriers.key_holder import write_request
 from secagg.committee import client as committee_client
 from secagg.committee import helper as committee_helper
 from secagg.committee.messages import (
@@ -44,6 +42,8 @@ from secagg.committee.messages import (
     set_hash,
 )
 from secagg.config import SERVER
+from secagg.encryption.encrypted import Encrypted
+from secagg.encryption.key_holder import write_request
 from secagg.errors import MalformedMessageError, SecureSumError
 from secagg.masked import client as masked_client
 from secagg.masked.bundles import read_bundle, write_bundle
@@ -332,36 +332,36 @@ class Attack:
                 each = len(masks) // len(sums)
                 seen = Seen(vectors, masks[place * each :][:each], words)
                 assert seen.is_true, "what was sent is the vector and the masks that were seen to be added"
-                if isinstance(_carrier(config), Encrypted) and not self.stage.colluders.intersection(config.helpers):
+                if isinstance(_encoder(config), Encrypted) and not self.stage.colluders.intersection(config.helpers):
                     self._locked[number, party] = _payload(config, message, party), seen
                 elif all((before.vectors, before.masks) != (seen.vectors, seen.masks) for before in self._seen):
                     self._seen.append(seen)
 
     def _sums(self, config: Sum, message: bytes, party: int) -> list[Words]:
         """The words in a message: whoever knows everything reads them, and not the coalition."""
-        carrier = _carrier(config)
-        if not isinstance(carrier, Encrypted):
+        encoder = _encoder(config)
+        if not isinstance(encoder, Encrypted):
             return _sums(config, message, party)
         assert not isinstance(config, CommitteeSum)
         payload = _payload(config, message, party)
-        words = carrier.cipher(config).decrypt(payload, self.stage.decryption).vector.to_bytes()
+        words = encoder.cipher(config).decrypt(payload, self.stage.decryption).vector.to_bytes()
         return [np.frombuffer(words, np.uint64)]
 
     def ask_holder(self, number: int, arrived: Callable[[int], bool]) -> None:
         """Have an honest key holder decrypt a sum of what arrived, or of what the server likes, once or twice."""
         config = self.stage.sums[number]
-        carrier = _carrier(config)
-        if not isinstance(carrier, Encrypted) or carrier.key_holder in self.stage.colluders:
+        encoder = _encoder(config)
+        if not isinstance(encoder, Encrypted) or encoder.key_holder in self.stage.colluders:
             return
         assert not isinstance(config, CommitteeSum)
-        holder = carrier.key_holder
+        holder = encoder.key_holder
         self.tell(number, holder, None)
         for _ in range(1 + self.stage.may_lie):
             chosen = [at for at in self._locked if at[0] == number and arrived(at[1])]
             if self.stage.may_lie:
                 kept = [at for at in chosen if not self.choose(2)]
                 chosen = kept + [at for at in self._locked if at not in chosen and self.choose(2)]
-            encrypted_sum = carrier.cipher(config).empty_sum()
+            encrypted_sum = encoder.cipher(config).empty_sum()
             for at in chosen:
                 encrypted_sum.add(self._locked[at][0], peer=at[1])
             claimed = config.clients if self.stage.may_lie else sorted(party for _, party in chosen)
@@ -805,8 +805,8 @@ class Committee(Attack):
         return config
 
 
-def _carrier(config: Sum) -> object:
-    return None if isinstance(config, CommitteeSum) else config.carrier
+def _encoder(config: Sum) -> object:
+    return None if isinstance(config, CommitteeSum) else config.encoder
 
 
 def _payload(config: Sum, message: bytes, sender: int) -> bytes:

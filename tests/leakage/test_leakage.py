@@ -34,14 +34,14 @@ from support.extras import needs
 from support.parties import sealed_to
 
 from secagg import CommitteeSum, MaskedSum, PlainSum
-from secagg.carriers import encrypted
-from secagg.carriers.carrier import CarriedSum
 from secagg.committee import client as committee_client
 from secagg.committee import protocol as committee_protocol
 from secagg.committee.client import CommitteeClient
 from secagg.committee.helper import CommitteeHelper
 from secagg.committee.replication import Replication
 from secagg.config import SERVER
+from secagg.encoder import EncodedSum
+from secagg.encryption import encrypted
 from secagg.errors import ConfigurationError
 from secagg.masked import Assumptions
 from secagg.masked import client as masked_client
@@ -86,7 +86,7 @@ def sparse(n: int, degree: int, threshold: int, *, corrupt: int = 0, dropouts: i
     return masked(n, assumptions=promised, threshold=threshold, degree=degree, graph_seed=bytes(16))
 
 
-def over_bfv(alone: CarriedSum, *colluders: int, may_lie: bool = True) -> Stage:
+def over_bfv(alone: EncodedSum, *colluders: int, may_lie: bool = True) -> Stage:
     """The sum with its vectors encrypted; the key holder is whoever is no client."""
     needs("tenseal")
     holder = len(alone.clients) + 1

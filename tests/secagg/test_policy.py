@@ -13,7 +13,6 @@ from support.extras import needs
 from support.parties import key_of, sealed_to
 
 from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PlainSum, SumProtocol, seed_of_beacon
-from secagg.carriers import encrypted
 from secagg.dp import (
     CentralNoisySum,
     CoordinateNoise,
@@ -24,6 +23,7 @@ from secagg.dp import (
     guarantee,
     make_room,
 )
+from secagg.encryption import encrypted
 from secagg.errors import ConfigurationError, PolicyError
 from secagg.masked.series import MaskedSeries
 from secagg.policy import MAX_GRAPHS, ClientPolicy, NoiseDemand

@@ -14,10 +14,10 @@ from support.memory_store import MemoryStore
 import secagg.masked.server
 import secagg.party
 from secagg import CommitteeSum, InOneProcess, Layout, MaskedSum, PlainSum
-from secagg.carriers import encrypted
-from secagg.carriers.residues import CiphertextSum
 from secagg.config import SERVER
 from secagg.durable import DurableServer
+from secagg.encryption import encrypted
+from secagg.encryption.residues import CiphertextSum
 from secagg.errors import LocalProtocolError
 from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from secagg import IntVector, PartyId, SumResult, os_entropy
-from secagg.carriers.key_holder import read_request
 from secagg.committee.messages import (
     CommitteeInput,
     MaskRequest,
@@ -18,6 +17,7 @@ from secagg.committee.messages import (
     SumHashes,
 )
 from secagg.config import SERVER
+from secagg.encryption.key_holder import read_request
 from secagg.entropy import Entropy
 from secagg.in_memory import Parties as Everybody
 from secagg.masked.messages import (
@@ -162,7 +162,7 @@ def content_of(message: bytes, config: Any) -> Any:
     if type_ in of_committee:
         return of_committee[type_].read(reader, config)
     if type_ is MessageType.DECRYPTION_REQUEST:
-        return read_request(reader, config.carrier.cipher(config))
+        return read_request(reader, config.encoder.cipher(config))
     plainly = {
         MessageType.SEALED_SHARES: SealedShares,
         MessageType.SHARE_DELIVERY: ShareDelivery,

@@ -36,10 +36,10 @@ from secagg import (
     new_session_id,
     run_in_memory,
 )
-from secagg.carriers.key_holder import write_request
 from secagg.committee.messages import SetCertificate
 from secagg.config import SERVER
 from secagg.dp import Budget, BudgetExceededError, Ledger, guarantee
+from secagg.encryption.key_holder import write_request
 from secagg.in_memory import Envelope
 from secagg.masked.messages import UnmaskRequest
 from secagg.wire import MessageType, message_type, payload_of, write_parties

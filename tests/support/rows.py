@@ -22,10 +22,10 @@ from secagg import (
     PlainSum,
     os_entropy,
 )
-from secagg.carriers import encrypted
-from secagg.carriers.carrier import CarriedSum
-from secagg.carriers.parameters import Scheme
 from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
+from secagg.encoder import EncodedSum
+from secagg.encryption import encrypted
+from secagg.encryption.parameters import Scheme
 from secagg.entropy import Entropy
 from secagg.masked.series import MaskedSeries, SeriesMember
 from secagg.primitives.boxes import BoxKey
@@ -93,7 +93,7 @@ def over(
     """Keys are drawn by the operating system, so the same session must come back when it is asked for again."""
     needs("tenseal")
     protocol = alone(layout, clients, session_id, context).protocol
-    assert isinstance(protocol, CarriedSum)
+    assert isinstance(protocol, EncodedSum)
     return encrypted(protocol, scheme)
 
 

@@ -7,10 +7,10 @@ from scipy import stats
 
 from analytic_secagg.modes import Mode
 from secagg import PartyId
-from secagg.carriers.adversary import NoiseOfSum
-from secagg.carriers.carrier import CarriedSum
-from secagg.carriers.encrypted import Encrypted
 from secagg.config import free_numbers
+from secagg.encoder import EncodedSum
+from secagg.encryption.adversary import NoiseOfSum
+from secagg.encryption.encrypted import Encrypted
 from secagg.layout import IntVector
 from secagg.ring import RingVector
 from secagg.wire import MessageType
@@ -76,9 +76,9 @@ class Confirmation(Attack):
 def _leanings(one: SumView, vectors: list[IntVector]) -> list[float]:
     """How far the noise of what the key holder was asked to decrypt leans towards each of some vectors."""
     protocol = one.protocol
-    assert isinstance(protocol, CarriedSum)
-    assert isinstance(protocol.carrier, Encrypted)
+    assert isinstance(protocol, EncodedSum)
+    assert isinstance(protocol.encoder, Encrypted)
     ((_, request),) = one.knowledge.payloads(MessageType.DECRYPTION_REQUEST)
-    cipher, (secrets,) = protocol.carrier.cipher(protocol), one.secrets.values()
+    cipher, (secrets,) = protocol.encoder.cipher(protocol), one.secrets.values()
     noise = NoiseOfSum(cipher, request[-cipher.upload_bytes :], secrets.decryption)
     return [noise.leaning(RingVector.encode(one.layout, vector)) for vector in vectors]

@@ -331,7 +331,7 @@ def test_a_site_without_the_extra_declines(trial: Trial, monkeypatch: pytest.Mon
     proposed = answered(trial, question())
     monkeypatch.setitem(sys.modules, "tenseal", None)
     monkeypatch.setitem(sys.modules, "tenseal.sealapi", None)
-    from secagg.carriers.seal import load_public
+    from secagg.encryption.seal import load_public
 
     load_public.cache_clear()
     with pytest.raises(DeclinedError, match=r"pip install 'analytic-secagg\[he\]'"):

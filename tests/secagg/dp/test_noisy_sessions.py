@@ -12,9 +12,9 @@ from support.memory_store import MemoryStore
 from support.parties import knows, sealed_to
 
 from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
-from secagg.carriers import encrypted
 from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
 from secagg.durable import DurableClient
+from secagg.encryption import encrypted
 from secagg.errors import ConfigurationError, InvalidVectorError, LocalProtocolError, SnapshotError
 from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey

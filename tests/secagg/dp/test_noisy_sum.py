@@ -43,7 +43,7 @@ NOISE = CoordinateNoise(
 PROMISED = 9
 HELPERS = {101: BoxKey(b"a" * 32), 102: BoxKey(b"b" * 32)}
 
-Carrier = Callable[[Layout, int], SumProtocol]
+Maker = Callable[[Layout, int], SumProtocol]
 
 
 def plain(layout: Layout, needed: int) -> SumProtocol:
@@ -69,17 +69,17 @@ def everybody(protocol: SumProtocol) -> InOneProcess:
     return InOneProcess(protocol=protocol, secrets={party: helps(pair) for party, pair in HELPERS.items()})
 
 
-CARRIERS: tuple[Carrier, ...] = (plain, masked, committee)
+SUMS: tuple[Maker, ...] = (plain, masked, committee)
 
 
 def distributed(promised: int = PROMISED, colluders: int = 2) -> DistributedNoise:
     return DistributedNoise(total=NOISE, promised_survivors=promised, colluders=colluders)
 
 
-def noisy(carrier: Carrier, noise: DistributedNoise | None = None, seed: int = 1) -> NoisySum:
+def noisy(make: Maker, noise: DistributedNoise | None = None, seed: int = 1) -> NoisySum:
     noise = noise or distributed()
     return NoisySum(
-        protocol=carrier(make_room(LAYOUT, len(CLIENTS), noise), noise.promised_survivors),
+        protocol=make(make_room(LAYOUT, len(CLIENTS), noise), noise.promised_survivors),
         layout=LAYOUT,
         noise=noise,
         noise_entropy=InsecureSeededEntropy(seed),
@@ -109,11 +109,11 @@ def test_the_noise_of_a_server_is_new_in_each_session() -> None:
     assert first.tolist() != second.tolist()
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
-def test_a_protocol_that_releases_below_the_promise_is_refused(carrier: Carrier) -> None:
+@pytest.mark.parametrize("make", SUMS)
+def test_a_protocol_that_releases_below_the_promise_is_refused(make: Maker) -> None:
     noise = distributed()
     with pytest.raises(PrivacyError, match=r"9 survivors and .* releases totals of 8"):
-        NoisySum(protocol=carrier(make_room(LAYOUT, 12, noise), 8), layout=LAYOUT, noise=noise)
+        NoisySum(protocol=make(make_room(LAYOUT, 12, noise), 8), layout=LAYOUT, noise=noise)
 
 
 def test_a_layout_without_room_is_refused() -> None:
@@ -156,7 +156,7 @@ OTHER_LEVELS = CoordinateNoise(
 )
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("make", SUMS)
 @pytest.mark.parametrize(
     "other",
     [
@@ -165,10 +165,10 @@ OTHER_LEVELS = CoordinateNoise(
     ],
     ids=["counts", "levels"],
 )
-def test_parties_with_different_noise_do_not_add_up(carrier: Carrier, other: DistributedNoise) -> None:
+def test_parties_with_different_noise_do_not_add_up(make: Maker, other: DistributedNoise) -> None:
     """Each of these has shares of the same size and the same room, and promises something else."""
     room = make_room(LAYOUT, len(CLIENTS), other)
-    ours, theirs = noisy(carrier), NoisySum(protocol=carrier(room, PROMISED), layout=LAYOUT, noise=other)
+    ours, theirs = noisy(make), NoisySum(protocol=make(room, PROMISED), layout=LAYOUT, noise=other)
     assert replace(room, agreed=b"") == replace(ours.protocol.layout, agreed=b"")
     assert ours.digest != theirs.digest
 

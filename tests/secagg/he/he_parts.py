@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from secagg.carriers import Encrypted
+from secagg.encryption import Encrypted
 
 
 def reachable_bytes(root: object) -> set[bytes]:
@@ -32,6 +32,6 @@ def reachable_bytes(root: object) -> set[bytes]:
 
 
 def changed(protocol: Any, **changes: Any) -> Any:
-    """The sum with other parameters, those of its carrier among them."""
-    of_carrier = {name: changes.pop(name) for name in [f.name for f in fields(Encrypted)] if name in changes}
-    return replace(protocol, carrier=replace(protocol.carrier, **of_carrier), **changes)
+    """The sum with other parameters, those of its encoder among them."""
+    of_encoder = {name: changes.pop(name) for name in [f.name for f in fields(Encrypted)] if name in changes}
+    return replace(protocol, encoder=replace(protocol.encoder, **of_encoder), **changes)

@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # else tests/secag
 
 import numpy as np
 
-from secagg.carriers import VectorCipher, choose_parameters, generate_contexts
-from secagg.carriers.seal import tenseal
+from secagg.encryption import VectorCipher, choose_parameters, generate_contexts
+from secagg.encryption.seal import tenseal
 from secagg.layout import Layout
 from secagg.ring import RingVector
 
@@ -30,8 +30,8 @@ def known_answer(scheme: Any, masked: bool) -> dict[str, Any]:
     """A secret context, a sum of ciphertexts, and what it decrypts to."""
     layout = Layout.of(LAYOUT)
     parameters = choose_parameters(layout, N_CLIENTS, scheme=scheme, masked=masked)
-    carrier = VectorCipher(layout=layout, parameters=parameters, n_clients=N_CLIENTS, masked=masked)
-    keys, total = generate_contexts(parameters), carrier.empty_sum()
+    cipher = VectorCipher(layout=layout, parameters=parameters, n_clients=N_CLIENTS, masked=masked)
+    keys, total = generate_contexts(parameters), cipher.empty_sum()
     rng, words = np.random.default_rng(5), RingVector.zeros(layout)
     for _ in range(N_CLIENTS):
         if masked:
@@ -39,7 +39,7 @@ def known_answer(scheme: Any, masked: bool) -> dict[str, Any]:
         else:
             share = np.concatenate([np.full(s.size, s.bound // N_CLIENTS) for s in layout.segments])
             vector = RingVector.encode(layout, rng.integers(-share, share, endpoint=True))
-        total.add(carrier.encrypt(vector, keys.public_context))
+        total.add(cipher.encrypt(vector, keys.public_context))
         words.add(vector)
     return {
         "about": f"The sum of {N_CLIENTS} vectors of {'ring words under masks' if masked else 'integers'}.",

@@ -13,7 +13,7 @@ import pytest
 from support.extras import needs
 
 from secagg import Layout, MaskedSum, PlainSum, run_in_memory
-from secagg.carriers import (
+from secagg.encryption import (
     encrypted,
     fingerprint,
     generate_contexts,
@@ -50,10 +50,10 @@ def signed(kind: Any) -> Any:
 
 def test_a_pinned_context_is_the_one_that_was_named() -> None:
     protocol = signed("bfv")
-    expected = hashlib.sha256(protocol.carrier.public_context).digest()
-    assert fingerprint(protocol.carrier.public_context) == expected
-    assert pin_context(protocol.carrier.public_context, expected) is protocol.carrier.public_context
-    swapped = generate_contexts(protocol.carrier.parameters).public_context
+    expected = hashlib.sha256(protocol.encoder.public_context).digest()
+    assert fingerprint(protocol.encoder.public_context) == expected
+    assert pin_context(protocol.encoder.public_context, expected) is protocol.encoder.public_context
+    swapped = generate_contexts(protocol.encoder.parameters).public_context
     with pytest.raises(ConfigurationError, match="somebody swapped the key") as caught:
         pin_context(swapped, expected)
     assert expected.hex() in str(caught.value)
@@ -67,20 +67,20 @@ def test_a_signed_sum_runs_and_says_so(kind: Any) -> None:
     assert f"signed for this session by the key holder's identity {IDENTITY.public.hex()[:16]}" in protocol.explain()
     unsigned = changed(protocol, holder_identity=b"", signature=b"")
     assert "not signed: compare its fingerprint" in unsigned.explain()
-    assert fingerprint(protocol.carrier.public_context).hex()[:16] in unsigned.explain()
+    assert fingerprint(protocol.encoder.public_context).hex()[:16] in unsigned.explain()
 
 
 @KINDS
 def test_a_swapped_context_makes_no_session(kind: Any) -> None:
     """What a server does that wants to know the secret key: it makes a pair of its own."""
     protocol = signed(kind)
-    swapped = generate_contexts(protocol.carrier.parameters).public_context
+    swapped = generate_contexts(protocol.encoder.parameters).public_context
     with pytest.raises(ConfigurationError, match="not signed by key holder 4 for this session"):
         changed(protocol, public_context=swapped)
     forged = sign_context(
         IdentityKey(b"m" * 32),
         swapped,
-        parameters=protocol.carrier.parameters,
+        parameters=protocol.encoder.parameters,
         session_id=protocol.session_id,
         key_holder=4,
     )
@@ -106,7 +106,7 @@ def test_a_signature_without_an_identity_from_the_operator_proves_nothing(kind: 
 def test_who_the_key_holder_is_belongs_to_the_digest(kind: Any) -> None:
     protocol = signed(kind)
     assert changed(protocol, holder_identity=b"", signature=b"").digest != protocol.digest
-    assert protocol.carrier.signature.hex() not in repr(protocol)
+    assert protocol.encoder.signature.hex() not in repr(protocol)
     assert "signature=" not in repr(protocol)
 
 
@@ -115,18 +115,18 @@ def test_a_site_knows_the_key_holder_by_its_identity(kind: Any) -> None:
     protocol = signed(kind)
     modes = frozenset({protocol.name})
     ClientPolicy(
-        modes=modes, accept_confirmed_guesses=True, key_holders={protocol.carrier.key_holder: IDENTITY.public}
+        modes=modes, accept_confirmed_guesses=True, key_holders={protocol.encoder.key_holder: IDENTITY.public}
     ).check(protocol)
     with pytest.raises(PolicyError, match="1 of the 1 key holders have another key"):
         ClientPolicy(
             modes=modes,
             accept_confirmed_guesses=True,
-            key_holders={protocol.carrier.key_holder: IdentityKey(b"x" * 32).public},
+            key_holders={protocol.encoder.key_holder: IdentityKey(b"x" * 32).public},
         ).check(protocol)
     unsigned = changed(protocol, holder_identity=b"", signature=b"")
     with pytest.raises(PolicyError, match="this sum has none and trusts the server"):
         ClientPolicy(
-            modes=modes, accept_confirmed_guesses=True, key_holders={protocol.carrier.key_holder: IDENTITY.public}
+            modes=modes, accept_confirmed_guesses=True, key_holders={protocol.encoder.key_holder: IDENTITY.public}
         ).check(unsigned)
 
 

@@ -8,11 +8,11 @@ from scipy import stats
 from support.extras import needs
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum, PlainSum
-from secagg.carriers import choose_parameters, dither, encrypted, generate_contexts, seal
-from secagg.carriers.adversary import NoiseOfSum
-from secagg.carriers.noise import ROUNDING_WIDTH
-from secagg.carriers.parameters import Scheme
-from secagg.carriers.vector_cipher import VectorCipher
+from secagg.encryption import choose_parameters, encrypted, generate_contexts, rounding, seal
+from secagg.encryption.adversary import NoiseOfSum
+from secagg.encryption.noise import ROUNDING_WIDTH
+from secagg.encryption.parameters import Scheme
+from secagg.encryption.vector_cipher import VectorCipher
 from secagg.ring import RingVector
 
 needs("tenseal")
@@ -82,8 +82,8 @@ def test_the_noise_of_a_ckks_sum_confirms_a_guess_and_its_guarantee_says_so() ->
 
 @pytest.mark.parametrize("numerator", [0, 1, 500, 1018])
 def test_coefficients_are_rounded_to_a_discrete_gaussian_around_where_they_are(numerator: int) -> None:
-    drawn = dither.gaussian_rounding(np.full(20_000, numerator), 1019, InsecureSeededEntropy(numerator))
-    places = np.arange(1 - dither.REACH, dither.REACH + 1)
+    drawn = rounding.gaussian_rounding(np.full(20_000, numerator), 1019, InsecureSeededEntropy(numerator))
+    places = np.arange(1 - rounding.REACH, rounding.REACH + 1)
     weights = np.exp(-np.pi * ((places - numerator / 1019) / ROUNDING_WIDTH) ** 2)
     expected = 20_000 * weights / weights.sum()
     common = expected > 5
@@ -95,7 +95,7 @@ def test_coefficients_are_rounded_to_a_discrete_gaussian_around_where_they_are(n
 def test_the_error_s_first_four_moments_do_not_follow_the_message() -> None:
     """A coin between the two nearest integers would have the right mean, and a variance that tells the message."""
     numerators = np.repeat([0, 300, 509, 800], 50_000)
-    errors = dither.gaussian_rounding(numerators, 1019, InsecureSeededEntropy(7)) - numerators / 1019
+    errors = rounding.gaussian_rounding(numerators, 1019, InsecureSeededEntropy(7)) - numerators / 1019
     for power in (1, 2, 3, 4):
         groups = errors.reshape(4, -1) ** power
         means, spread = groups.mean(axis=1), groups.std() / 50_000**0.5

@@ -9,9 +9,9 @@ import pytest
 from support.extras import needs
 
 import secagg
-from secagg.carriers import choose_parameters, generate_contexts
-from secagg.carriers.parameters import Scheme
-from secagg.carriers.seal import load_public, load_secret, tenseal
+from secagg.encryption import choose_parameters, generate_contexts
+from secagg.encryption.parameters import Scheme
+from secagg.encryption.seal import load_public, load_secret, tenseal
 from secagg.errors import ConfigurationError
 from secagg.layout import Layout
 
@@ -92,7 +92,7 @@ def test_without_tenseal_the_error_names_the_extra(monkeypatch: pytest.MonkeyPat
 
 def test_the_package_imports_without_tenseal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tenseal", None)
-    monkeypatch.setattr(secagg, "carriers", secagg.carriers)  # importing it anew puts another one there
-    for name in [name for name in sys.modules if name.startswith("secagg.carriers")]:
+    monkeypatch.setattr(secagg, "encryption", secagg.encryption)  # importing it anew puts another one there
+    for name in [name for name in sys.modules if name.startswith("secagg.encryption")]:
         monkeypatch.delitem(sys.modules, name)
-    assert importlib.import_module("secagg.carriers").choose_parameters(LAYOUT, 3).scheme == "bfv"
+    assert importlib.import_module("secagg.encryption").choose_parameters(LAYOUT, 3).scheme == "bfv"

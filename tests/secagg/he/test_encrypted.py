@@ -25,10 +25,10 @@ from secagg import (
     PlainSum,
     run_in_memory,
 )
-from secagg.carriers import Encrypted, KeyHolder, choose_parameters, encrypted, generate_contexts
-from secagg.carriers.key_holder import KeyHolderState, read_words, write_request
-from secagg.carriers.residues import pack
-from secagg.carriers.seal import tenseal
+from secagg.encryption import Encrypted, KeyHolder, choose_parameters, encrypted, generate_contexts
+from secagg.encryption.key_holder import KeyHolderState, read_words, write_request
+from secagg.encryption.residues import pack
+from secagg.encryption.seal import tenseal
 from secagg.errors import (
     ConfigurationError,
     HelperMissingError,
@@ -151,9 +151,9 @@ def test_the_server_and_clients_hold_no_secret(kind: str) -> None:
     hand.to_server()
     for session in (hand.server, hand.sessions[3]):
         held = reachable_bytes(session)
-        assert protocol.carrier.public_context in held
+        assert protocol.encoder.public_context in held
         assert secret_of(kind) not in held
-    context = tenseal().context_from(protocol.carrier.public_context)
+    context = tenseal().context_from(protocol.encoder.public_context)
     assert not context.is_private()
     assert not context.has_secret_key()
 
@@ -167,7 +167,7 @@ def test_only_the_key_holder_makes_its_session_and_with_its_secret_context_only(
     with pytest.raises(ConfigurationError, match="public context is needed and this one holds the secret key"):
         changed(protocol, public_context=secret)
     with pytest.raises(ConfigurationError, match="secret context is needed to decrypt and this one is public"):
-        protocol.helper(HOLDER, secrets=PartySecrets(decryption=protocol.carrier.public_context))
+        protocol.helper(HOLDER, secrets=PartySecrets(decryption=protocol.encoder.public_context))
 
 
 def test_secrets_do_not_print(kind: str) -> None:
@@ -210,8 +210,8 @@ def masked_vector(kind: str, vector: IntVector, seed: int = 0) -> bytes:
     """Client 8's words right before they are encrypted; for seed 0 in the very run that ``begin`` gives."""
     vectors = vectors_of() | {8: vector}
     hand = ByHand(parties_of(kind), vectors, entropy=lambda party: InsecureSeededEntropy(party + (seed << 32)))
-    carrier = Watched(**{f.name: getattr(hand.config.carrier, f.name) for f in fields(Encrypted)})
-    hand.sessions[8]._config = replace(hand.config, carrier=carrier)
+    encoder = Watched(**{f.name: getattr(hand.config.encoder, f.name) for f in fields(Encrypted)})
+    hand.sessions[8]._config = replace(hand.config, encoder=encoder)
     Watched.seen.clear()
     hand.until(MessageType.MASKED_INPUT)
     return Watched.seen[0]
@@ -304,7 +304,7 @@ def test_it_decrypts_once(kind: str) -> None:
 
 
 def test_its_error_is_below_the_proven_bound(kind: str) -> None:
-    hand, bound = begin(kind), protocol_of(kind).carrier.parameters.error_bound
+    hand, bound = begin(kind), protocol_of(kind).encoder.parameters.error_bound
     hand.finish()
     error = hand.sessions[HOLDER].error
     print(f"{kind}: observed {error:.2e}, proven {bound:.2e}")
@@ -315,7 +315,7 @@ def test_its_error_is_below_the_proven_bound(kind: str) -> None:
 @each_one_message
 def test_its_own_minimum_counts_not_the_servers(kind: str) -> None:
     protocol = protocol_of(kind)
-    cipher = protocol.carrier.cipher(protocol)
+    cipher = protocol.encoder.cipher(protocol)
     holder = KeyHolder(
         protocol, party=HOLDER, cipher=cipher, survivors_needed=4, secrets=parties_of(kind).secrets[HOLDER]
     )
@@ -324,8 +324,8 @@ def test_its_own_minimum_counts_not_the_servers(kind: str) -> None:
 
 
 def test_a_sum_of_noise_and_a_message_of_another_type_end_it(kind: str) -> None:
-    hand, parameters = begin(kind), protocol_of(kind).carrier.parameters
-    rng, cipher = np.random.default_rng(0), hand.config.carrier.cipher(hand.config)
+    hand, parameters = begin(kind), protocol_of(kind).encoder.parameters
+    rng, cipher = np.random.default_rng(0), hand.config.encoder.cipher(hand.config)
     noise = cipher.empty_sum()
     for _ in CLIENTS:
         residues = [
@@ -385,7 +385,7 @@ def test_parameters_for_another_sum_are_refused() -> None:
 def test_every_public_parameter_is_in_the_digest(kind: str) -> None:
     protocol = protocol_of(kind)
     needed = {"threshold": 4} if kind in MASKED else {"min_survivors": 4}
-    key = {"public_context": generate_contexts(protocol.carrier.parameters).public_context}
+    key = {"public_context": generate_contexts(protocol.encoder.parameters).public_context}
     for changes in (needed, key, {"key_holder": 2}, {"context": b"x"}, {"session_id": bytes(16)}):
         assert changed(protocol, **changes).digest != protocol.digest
     assert protocol.digest != MaskedSum(**SESSION, threshold=3).digest
@@ -405,4 +405,4 @@ def test_a_clients_policy_sees_a_masked_sum(kind: str) -> None:
 
 def test_the_explanation_says_what_the_key_holder_sees() -> None:
     assert "the key holder decrypts the total only" in protocol_of("bfv").explain()
-    assert "how often its limbs carried" in protocol_of("ckks").explain()
+    assert "how often its digits carried" in protocol_of("ckks").explain()

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.carriers import choose_parameters, explain_choice
-from secagg.carriers.choice import best_candidate
-from secagg.carriers.noise import FAILURE_BITS, MARGIN, MAX_SLOTS
-from secagg.carriers.parameters import MAX_MODULUS_BITS, EncryptionParameters, Scheme, largest_prime_below
-from secagg.carriers.vector_cipher import VectorCipher
+from secagg.encryption import choose_parameters, explain_choice
+from secagg.encryption.choice import best_candidate
+from secagg.encryption.noise import FAILURE_BITS, MARGIN, MAX_SLOTS
+from secagg.encryption.parameters import MAX_MODULUS_BITS, EncryptionParameters, Scheme, largest_prime_below
+from secagg.encryption.vector_cipher import VectorCipher
 from secagg.errors import ConfigurationError
 from secagg.layout import Layout
 
@@ -67,9 +67,9 @@ def test_every_choice_is_safe_and_carries_its_layout(
     chosen = choose_parameters(layout, n_clients, scheme=scheme, masked=masked)
     assert sum(chosen.all_prime_bits) <= MAX_MODULUS_BITS[chosen.degree]
     assert chosen.error_bound <= MARGIN < 0.5
-    carrier = VectorCipher(layout=layout, parameters=chosen, n_clients=n_clients, masked=masked)
-    assert carrier.plan.needed_bound <= chosen.slot_bound
-    assert carrier.upload_bytes == best_candidate(layout, n_clients, scheme=scheme, masked=masked).upload_bytes
+    cipher = VectorCipher(layout=layout, parameters=chosen, n_clients=n_clients, masked=masked)
+    assert cipher.plan.needed_bound <= chosen.slot_bound
+    assert cipher.upload_bytes == best_candidate(layout, n_clients, scheme=scheme, masked=masked).upload_bytes
 
 
 @given(layout=layouts, n_clients=st.integers(2, 5000))

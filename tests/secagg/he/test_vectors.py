@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.extras import needs
 
-from secagg.carriers import EncryptionParameters, VectorCipher
+from secagg.encryption import EncryptionParameters, VectorCipher
 from secagg.errors import MalformedMessageError, SumOutOfBoundsError
 from secagg.layout import Layout
 
@@ -28,35 +28,35 @@ def read(name: str) -> tuple[dict[str, Any], VectorCipher, bytes, bytes]:
     parameters = EncryptionParameters(
         **vector["parameters"] | {"prime_bits": tuple(vector["parameters"]["prime_bits"])}
     )
-    carrier = VectorCipher(
+    cipher = VectorCipher(
         layout=Layout.of(map(tuple, vector["layout"])),
         parameters=parameters,
         n_clients=vector["n_clients"],
         masked=vector["masked"],
     )
-    return vector, carrier, base64.b64decode(vector["encrypted_sum"]), base64.b64decode(vector["secret_context"])
+    return vector, cipher, base64.b64decode(vector["encrypted_sum"]), base64.b64decode(vector["secret_context"])
 
 
 @NAMES
 def test_it_decrypts_to_the_known_answer(name: str) -> None:
-    vector, carrier, encrypted_sum, secret_context = read(name)
-    decrypted = carrier.decrypt(encrypted_sum, secret_context)
+    vector, cipher, encrypted_sum, secret_context = read(name)
+    decrypted = cipher.decrypt(encrypted_sum, secret_context)
     assert decrypted.vector.to_bytes().hex() == vector["total"]
-    assert decrypted.error < carrier.parameters.error_bound * (2 if carrier.parameters.scheme == "bfv" else 1)
+    assert decrypted.error < cipher.parameters.error_bound * (2 if cipher.parameters.scheme == "bfv" else 1)
 
 
 @NAMES
 def test_another_sum_has_another_answer(name: str) -> None:
     """Twice the ciphertexts are twice the integers, or too much for their slots; a cut one is refused."""
-    vector, carrier, encrypted_sum, secret_context = read(name)
+    vector, cipher, encrypted_sum, secret_context = read(name)
     with pytest.raises(MalformedMessageError):
-        carrier.decrypt(encrypted_sum[:-1], secret_context)
-    doubled = carrier.empty_sum()
+        cipher.decrypt(encrypted_sum[:-1], secret_context)
+    doubled = cipher.empty_sum()
     doubled.add(encrypted_sum)
     doubled._taken.clear()
     doubled.add(encrypted_sum)
     try:
-        answer = carrier.decrypt(doubled.to_bytes(), secret_context).vector.to_bytes().hex()
+        answer = cipher.decrypt(doubled.to_bytes(), secret_context).vector.to_bytes().hex()
     except SumOutOfBoundsError:
         return
     assert answer != vector["total"]

@@ -1,4 +1,4 @@
-"""Accuracy per epsilon: every kind of trust on real rows, the same integers in every carrier, and honest reports."""
+"""Accuracy per epsilon: every kind of trust on real rows, the same integers in every mode, and honest reports."""
 
 from __future__ import annotations
 

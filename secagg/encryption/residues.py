@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.carriers.parameters import EncryptionParameters
+from secagg.encryption.parameters import EncryptionParameters
 from secagg.errors import MalformedMessageError
 from secagg.sessions import PartyId
 from secagg.wire import Reader

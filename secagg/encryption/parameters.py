@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from secagg.carriers.noise import FAILURE_BITS, MARGIN, bfv_error, ckks_error, ckks_noise
+from secagg.encryption.noise import FAILURE_BITS, MARGIN, bfv_error, ckks_error, ckks_noise
 from secagg.errors import ConfigurationError
 
 Scheme = Literal["ckks", "bfv"]
@@ -82,7 +82,7 @@ class EncryptionParameters:
         if not self.error_bound <= MARGIN:
             raise ConfigurationError(
                 f"{self.scheme}: the error of a decrypted sum of {self.n_clients} clients is only proven to be below "
-                f"{self.error_bound:.3g}, and exact sums need {MARGIN}; take a larger modulus or smaller limbs"
+                f"{self.error_bound:.3g}, and exact sums need {MARGIN}; take a larger modulus or smaller digits"
             )
 
     @property
@@ -149,7 +149,7 @@ class EncryptionParameters:
         return f"{self.scheme} {' '.join(map(str, numbers))}".encode()
 
     def explain(self) -> str:
-        """One line for people: ring, moduli, limbs, proven error."""
+        """One line for people: ring, moduli, digits, proven error."""
         inside = (
             f"t of {self.plain_modulus.bit_length()} bits" if self.scheme == "bfv" else f"scale 2^{self.scale_bits}"
         )
@@ -187,7 +187,7 @@ class EncryptionParameters:
         if t <= 2 * self.slot_bound:
             raise ConfigurationError(
                 f"sums up to {self.slot_bound} need a plain modulus above {2 * self.slot_bound}, not {t}; "
-                "take smaller limbs or a larger modulus"
+                "take smaller digits or a larger modulus"
             )
 
     def _check_scale(self) -> None:
@@ -200,7 +200,7 @@ class EncryptionParameters:
             raise ConfigurationError(
                 f"sums up to {self.slot_bound} at scale 2^{self.scale_bits} need a modulus of "
                 f"{needed.bit_length() + 2} bits and q has {self.modulus.bit_length()}; "
-                "take smaller limbs or a larger modulus"
+                "take smaller digits or a larger modulus"
             )
 
 

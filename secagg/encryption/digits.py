@@ -1,4 +1,4 @@
-"""Ring vectors as limbs: integers small enough that their sum over a cohort fits a slot of a ciphertext."""
+"""Ring vectors in radix 2^bits: digits small enough that their sum over a cohort fits a slot of a ciphertext."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from secagg.ring import RingVector, Words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentLimbs:
-    """How the entries x of one segment are cut: x = l_0 + 2^bits l_1 + ... , limbs nearest to zero.
+class SegmentDigits:
+    """How the entries x of one segment are cut: x = l_0 + 2^bits l_1 + ... , digits nearest to zero.
 
     Args:
-        count: limbs an entry.
-        bits: width of all limbs but the last, which takes what is left.
-        client_bound: largest |limb| of a client.
-        sum_bound: largest |sum of limbs| over the cohort.
+        count: digits an entry.
+        bits: width of all digits but the last, which takes what is left.
+        client_bound: largest |digit| of a client.
+        sum_bound: largest |sum of digits| over the cohort.
     """
 
     count: int
@@ -28,11 +28,11 @@ class SegmentLimbs:
     sum_bound: int
 
     @classmethod
-    def cut(cls, segment: Segment, count: int, *, n_clients: int, masked: bool) -> SegmentLimbs:
-        """The cut into ``count`` limbs of equal width.
+    def cut(cls, segment: Segment, count: int, *, n_clients: int, masked: bool) -> SegmentDigits:
+        """The cut into ``count`` digits of equal width.
 
-        A lower limb lies in [-2^(bits-1), 2^(bits-1)). The last is x / 2^(bits (count-1)), less than 1 away from it, so
-        its sum is less than ``n_clients`` away from the total's. A single limb is x itself, and its sum the total.
+        Lower digits lie in [-2^(bits-1), 2^(bits-1)). The last is x / 2^(bits (count-1)), less than 1 away from it, so
+        its sum is less than ``n_clients`` away from the total's. A single digit is x itself, and its sum the total.
         """
         if masked:
             width = 8 * segment.wire_bytes
@@ -54,14 +54,14 @@ class SegmentLimbs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimbPlan:
-    """The cut of every segment of a layout with as few limbs as the slots allow; the same for all who compute it.
+class DigitPlan:
+    """The cut of every segment of a layout with as few digits as the slots allow; the same for all who compute it.
 
     Args:
         layout: the vectors.
         n_clients: the largest cohort.
         slot_bound: largest |sum| that a slot carries.
-        slot_load: largest ``n_clients`` x |limb of one client| that a slot carries.
+        slot_load: largest ``n_clients`` x |digit of one client| that a slot carries.
         masked: entries are any ring words (uniform under a mask) and not only integers within their bound.
     """
 
@@ -70,67 +70,67 @@ class LimbPlan:
     slot_bound: int
     slot_load: int
     masked: bool
-    limbs: tuple[SegmentLimbs, ...] = field(init=False)
+    digits: tuple[SegmentDigits, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "limbs", tuple(self._fit(segment) for segment in self.layout.segments))
+        object.__setattr__(self, "digits", tuple(self._fit(segment) for segment in self.layout.segments))
 
     @property
     def n_slots(self) -> int:
-        """Limbs of one vector."""
-        return sum(s.size * limbs.count for s, limbs in zip(self.layout.segments, self.limbs, strict=True))
+        """Digits of one vector."""
+        return sum(s.size * digits.count for s, digits in zip(self.layout.segments, self.digits, strict=True))
 
     @property
     def needed_bound(self) -> int:
         """The largest |sum| that a slot will hold."""
-        return max(1, *(limbs.sum_bound for limbs in self.limbs))
+        return max(1, *(digits.sum_bound for digits in self.digits))
 
     @property
     def needed_load(self) -> int:
-        """``n_clients`` times the largest |limb| of one client."""
-        return max(self.needed_bound, *(self.n_clients * limbs.client_bound for limbs in self.limbs))
+        """``n_clients`` times the largest |digit| of one client."""
+        return max(self.needed_bound, *(self.n_clients * digits.client_bound for digits in self.digits))
 
     def split(self, vector: RingVector) -> IntVector:
-        """All limbs of a vector, int64 of shape (n_slots,): per segment all first limbs, then all second ones, ...
+        """All digits of a vector, int64 of shape (n_slots,): per segment all first digits, then all second ones, ...
 
         Raises:
             InvalidVectorError: an entry lies beyond its bound though the plan is not for masked words.
         """
         parts: list[IntVector] = []
-        for segment, limbs, words in zip(self.layout.segments, self.limbs, vector.words, strict=True):
+        for segment, digits, words in zip(self.layout.segments, self.digits, vector.words, strict=True):
             rest = _signed(segment, words)
             if not self.masked and (rest.max() > segment.bound or rest.min() < -segment.bound):
                 raise InvalidVectorError(
                     f"segment {segment.name!r} has entries beyond its bound; nothing was encrypted"
                 )
-            for _ in range(limbs.count - 1):
+            for _ in range(digits.count - 1):
                 # Rounding to the nearest multiple of 2^bits; the difference is right even where the shift wraps.
-                higher = (rest >> limbs.bits) + ((rest >> (limbs.bits - 1)) & 1)
-                parts.append(rest - (higher << limbs.bits))
+                higher = (rest >> digits.bits) + ((rest >> (digits.bits - 1)) & 1)
+                parts.append(rest - (higher << digits.bits))
                 rest = higher
             parts.append(rest)
         return np.concatenate(parts)
 
     def join(self, sums: IntVector) -> RingVector:
-        """The ring vector whose limbs add up to these, modulo 2^(8 wire_bytes)."""
+        """The ring vector whose digits add up to these, modulo 2^(8 wire_bytes)."""
         words: list[Words] = []
         start = 0
-        for segment, limbs in zip(self.layout.segments, self.limbs, strict=True):
+        for segment, digits in zip(self.layout.segments, self.digits, strict=True):
             total = np.zeros(segment.size, dtype=np.uint64)
-            for place in range(limbs.count):
-                total += sums[start : start + segment.size].view(np.uint64) << np.uint64(place * limbs.bits)
+            for place in range(digits.count):
+                total += sums[start : start + segment.size].view(np.uint64) << np.uint64(place * digits.bits)
                 start += segment.size
             words.append(total.astype(segment.word))
         return RingVector(self.layout, words)
 
-    def _fit(self, segment: Segment) -> SegmentLimbs:
+    def _fit(self, segment: Segment) -> SegmentDigits:
         for count in range(1, 8 * segment.wire_bytes + 1):
-            limbs = SegmentLimbs.cut(segment, count, n_clients=self.n_clients, masked=self.masked)
-            if limbs.sum_bound <= self.slot_bound and self.n_clients * limbs.client_bound <= self.slot_load:
-                return limbs
+            digits = SegmentDigits.cut(segment, count, n_clients=self.n_clients, masked=self.masked)
+            if digits.sum_bound <= self.slot_bound and self.n_clients * digits.client_bound <= self.slot_load:
+                return digits
         raise ConfigurationError(
             f"segment {segment.name!r}: {self.n_clients} clients' sums up to {segment.bound} do not fit slots that "
-            f"carry sums up to {self.slot_bound}, in however many limbs; choose parameters for this layout and cohort"
+            f"carry sums up to {self.slot_bound}, in however many digits; choose parameters for this layout and cohort"
         )
 
 

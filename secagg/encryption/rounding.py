@@ -15,9 +15,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.carriers.noise import ROUNDING_WIDTH
-from secagg.carriers.parameters import EncryptionParameters
-from secagg.carriers.residues import Residues
+from secagg.encryption.noise import ROUNDING_WIDTH
+from secagg.encryption.parameters import EncryptionParameters
+from secagg.encryption.residues import Residues
 from secagg.entropy import Entropy
 
 REACH = 32

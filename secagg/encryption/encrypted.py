@@ -26,15 +26,15 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Self, cast
 
-from secagg.carriers.carrier import CarriedSum, RunningSum
-from secagg.carriers.choice import Candidate, choose_parameters
-from secagg.carriers.key_holder import KeyHolder, read_words, write_request
-from secagg.carriers.parameters import EncryptionParameters, Scheme
-from secagg.carriers.residues import CiphertextSum
-from secagg.carriers.seal import generate_contexts, load_public, load_secret
-from secagg.carriers.vector_cipher import VectorCipher
 from secagg.config import MAX_PARTY, check_min_survivors, free_numbers, harmless_colluders
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
+from secagg.encoder import EncodedSum, RunningSum
+from secagg.encryption.choice import Candidate, choose_parameters
+from secagg.encryption.key_holder import KeyHolder, read_words, write_request
+from secagg.encryption.parameters import EncryptionParameters, Scheme
+from secagg.encryption.residues import CiphertextSum
+from secagg.encryption.seal import generate_contexts, load_public, load_secret
+from secagg.encryption.vector_cipher import VectorCipher
 from secagg.errors import ConfigurationError
 from secagg.in_memory import InOneProcess
 from secagg.layout import Layout
@@ -99,10 +99,10 @@ class Encrypted:
 
     @property
     def confirms_guesses(self) -> bool:
-        """Whether the rounding of CKKS' encoding stays in the noise; that of BFV is drawn at random (``dither``)."""
+        """Whether the rounding of CKKS' encoding stays in the noise; that of BFV is drawn at random (``rounding``)."""
         return self.parameters.scheme == "ckks"
 
-    def cipher(self, config: CarriedSum) -> VectorCipher:
+    def cipher(self, config: EncodedSum) -> VectorCipher:
         """Return how the vectors of a sum become ciphertexts.
 
         Raises:
@@ -112,7 +112,7 @@ class Encrypted:
             layout=config.layout, parameters=self.parameters, n_clients=len(config.clients), masked=config.MASKED
         )
 
-    def check(self, config: CarriedSum) -> None:
+    def check(self, config: EncodedSum) -> None:
         """Refuse a sum that these parameters do not carry, and a context that is not the key holder's for it."""
         check_key_holder(self.key_holder, config.clients)
         check_min_survivors(config.survivors_needed, config.clients)
@@ -121,11 +121,11 @@ class Encrypted:
         self._check_signature(config.session_id)
         load_public(self.parameters, self.public_context)
 
-    def vector_bytes(self, config: CarriedSum) -> int:
+    def vector_bytes(self, config: EncodedSum) -> int:
         """Bytes of a vector's ciphertexts."""
         return self.cipher(config).upload_bytes
 
-    def helper_costs(self, config: CarriedSum) -> Mapping[str, PartyCost]:
+    def helper_costs(self, config: EncodedSum) -> Mapping[str, PartyCost]:
         """The key holder's."""
         survivors, vector = COUNT_BYTES + len(config.clients) * PARTY_BYTES, config.layout.wire_bytes
         cost = PartyCost.of_payloads(
@@ -136,15 +136,15 @@ class Encrypted:
         )
         return {HOLDER_ROLE: cost}
 
-    def encode(self, vector: RingVector, config: CarriedSum) -> bytes:
+    def encode(self, vector: RingVector, config: EncodedSum) -> bytes:
         """The vector's ciphertexts. SEAL draws its randomness from the operating system by itself."""
         return self.cipher(config).encrypt(vector, self.public_context)
 
-    def begin(self, config: CarriedSum) -> RunningSum:
+    def begin(self, config: EncodedSum) -> RunningSum:
         """Ciphertexts of zero."""
         return EncryptedSum(config.layout, self.cipher(config))
 
-    def helper(self, config: CarriedSum, party: PartyId, secrets: PartySecrets) -> ClientSession:
+    def helper(self, config: EncodedSum, party: PartyId, secrets: PartySecrets) -> ClientSession:
         """The key holder's session, from its secret context.
 
         Raises:
@@ -165,7 +165,7 @@ class Encrypted:
             secrets=secrets,
         )
 
-    def opened(self, config: CarriedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+    def opened(self, config: EncodedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
         """What the coalition decrypts of an upload, be it with the public context; without a key, its last bytes."""
         payload, secret = knowledge.upload(target), knowledge.secrets.get(self.key_holder, NO_SECRETS).decryption
         if not secret and _opens(self.parameters, self.public_context):
@@ -174,8 +174,8 @@ class Encrypted:
             return knowledge.upload_as_sent(target, config.layout)
         return _decrypted(self.cipher(config), payload[-self.vector_bytes(config) :], secret).copy()
 
-    def explain(self, config: CarriedSum) -> list[str]:
-        """The parameters, limbs, margin, failure probability, bytes and carries; whom it trusts; whose context."""
+    def explain(self, config: EncodedSum) -> list[str]:
+        """The parameters, digits, margin, failure probability, bytes and carries; whom it trusts; whose context."""
         choice = Candidate(parameters=self.parameters, plan=self.cipher(config).plan).explain()
         if config.MASKED:
             return [
@@ -260,7 +260,7 @@ class EncryptedSum:
 
 
 def encrypted(
-    protocol: CarriedSum,
+    protocol: EncodedSum,
     scheme: Scheme | None = None,
     *,
     parameters: EncryptionParameters | None = None,
@@ -290,7 +290,7 @@ def encrypted(
         signature = sign_context(
             identity, keys.public_context, parameters=chosen, session_id=protocol.session_id, key_holder=holder
         )
-    carrier = Encrypted(
+    encoder = Encrypted(
         parameters=chosen,
         public_context=keys.public_context,
         key_holder=holder,
@@ -298,7 +298,7 @@ def encrypted(
         signature=signature,
     )
     secrets = PartySecrets(identity=identity, decryption=keys.secret_context)
-    carried = cast(SumProtocol, replace(protocol, carrier=carrier))  # plain or masked: both are sums
+    carried = cast(SumProtocol, replace(protocol, encoder=encoder))  # plain or masked: both are sums
     return InOneProcess(protocol=carried, secrets={holder: secrets})
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from secagg.carriers.seal import load_secret
-from secagg.carriers.vector_cipher import VectorCipher
 from secagg.config import SERVER, SumConfig
+from secagg.encryption.seal import load_secret
+from secagg.encryption.vector_cipher import VectorCipher
 from secagg.errors import (
     LocalProtocolError,
     MalformedMessageError,
@@ -99,7 +99,7 @@ class KeyHolder(Party, Stored[KeyHolderKept]):
 
     @property
     def error(self) -> float | None:
-        """The largest limb error of the sum that was decrypted, for reports."""
+        """The largest digit error of the sum that was decrypted, for reports."""
         return self._kept.error
 
     @property

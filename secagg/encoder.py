@@ -1,6 +1,6 @@
 """How a vector travels to the server: as ring bytes, or encrypted to a key holder; a value that sums take.
 
-A sum asks its carrier what to send, what adds up, and whether somebody beside the clients must be asked for the total.
+A sum asks its encoder what to send, what adds up, and whether somebody beside the clients must be asked for the total.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class RunningSum(Protocol):
         ...
 
 
-class Carrier(Protocol):
+class Encoder(Protocol):
     """One way for vectors to travel."""
 
     def name_of(self, alone: str) -> str:
@@ -95,7 +95,7 @@ class Carrier(Protocol):
         """Whether unmasked vectors leave traces in the sum by which a key holder confirms a guess of one."""
         ...
 
-    def check(self, config: CarriedSum) -> None:
+    def check(self, config: EncodedSum) -> None:
         """Refuse a sum whose vectors cannot travel so.
 
         Raises:
@@ -103,31 +103,31 @@ class Carrier(Protocol):
         """
         ...
 
-    def vector_bytes(self, config: CarriedSum) -> int:
+    def vector_bytes(self, config: EncodedSum) -> int:
         """Return the bytes of a client's vector as it travels."""
         ...
 
-    def helper_costs(self, config: CarriedSum) -> Mapping[str, PartyCost]:
+    def helper_costs(self, config: EncodedSum) -> Mapping[str, PartyCost]:
         """Return what each role beside clients and server sends and receives."""
         ...
 
-    def explain(self, config: CarriedSum) -> list[str]:
+    def explain(self, config: EncodedSum) -> list[str]:
         """Return lines about whom it needs to trust, for people."""
         ...
 
-    def encode(self, vector: RingVector, config: CarriedSum) -> bytes:
+    def encode(self, vector: RingVector, config: EncodedSum) -> bytes:
         """Return a vector as it travels."""
         ...
 
-    def begin(self, config: CarriedSum) -> RunningSum:
+    def begin(self, config: EncodedSum) -> RunningSum:
         """Return the sum of no vector."""
         ...
 
-    def helper(self, config: CarriedSum, party: PartyId, secrets: PartySecrets) -> ClientSession:
+    def helper(self, config: EncodedSum, party: PartyId, secrets: PartySecrets) -> ClientSession:
         """Return the session of one of ``helpers``."""
         ...
 
-    def opened(self, config: CarriedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+    def opened(self, config: EncodedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
         """Return the ring words of a client's upload as far as a coalition can tell; None if it saw no upload."""
         ...
 
@@ -170,18 +170,18 @@ class RingBytes:
         """No: there is no key holder."""
         return False
 
-    def check(self, config: CarriedSum) -> None:
+    def check(self, config: EncodedSum) -> None:
         """Every sum's vectors can travel so."""
 
-    def vector_bytes(self, config: CarriedSum) -> int:
+    def vector_bytes(self, config: EncodedSum) -> int:
         """ceil(bits / 8) bytes an entry."""
         return config.layout.wire_bytes
 
-    def helper_costs(self, config: CarriedSum) -> Mapping[str, PartyCost]:
+    def helper_costs(self, config: EncodedSum) -> Mapping[str, PartyCost]:
         """None."""
         return {}
 
-    def explain(self, config: CarriedSum) -> list[str]:
+    def explain(self, config: EncodedSum) -> list[str]:
         """That nothing is hidden, unless the words are masked."""
         if config.MASKED:
             return []
@@ -191,19 +191,19 @@ class RingBytes:
             f"  a total holds at least {config.survivors_needed} clients, else none is released",
         ]
 
-    def encode(self, vector: RingVector, config: CarriedSum) -> bytes:
+    def encode(self, vector: RingVector, config: EncodedSum) -> bytes:
         """The ring's wire form."""
         return vector.to_bytes()
 
-    def begin(self, config: CarriedSum) -> RunningSum:
+    def begin(self, config: EncodedSum) -> RunningSum:
         """Words, all zero."""
         return RingSum(config.layout, checked_for=0 if config.MASKED else len(config.clients))
 
-    def helper(self, config: CarriedSum, party: PartyId, secrets: PartySecrets) -> ClientSession:
+    def helper(self, config: EncodedSum, party: PartyId, secrets: PartySecrets) -> ClientSession:
         """Refuse: there are none."""
         raise ConfigurationError(f"a {config.name} sum has no helpers; party {party} has no part in it")
 
-    def opened(self, config: CarriedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+    def opened(self, config: EncodedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
         """The upload's last bytes."""
         return knowledge.upload_as_sent(target, config.layout)
 
@@ -259,17 +259,17 @@ RING_BYTES = RingBytes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CarriedSum(SumConfig):
-    """A sum whose vectors travel as its carrier says.
+class EncodedSum(SumConfig):
+    """A sum whose vectors travel as its encoder says.
 
     Args:
-        carrier: ring bytes by default; ``Encrypted`` for BFV and CKKS.
+        encoder: ring bytes by default; ``Encrypted`` for BFV and CKKS.
     """
 
     MASKED: ClassVar[bool] = False
     """Whether the words that travel are uniform under masks, and not integers within their bounds."""
 
-    carrier: Carrier = RING_BYTES
+    encoder: Encoder = RING_BYTES
 
     @property
     def survivors_needed(self) -> int:
@@ -278,25 +278,25 @@ class CarriedSum(SumConfig):
 
     @property
     def helpers(self) -> tuple[PartyId, ...]:
-        """Whom the carrier needs."""
-        return self.carrier.helpers
+        """Whom the encoder needs."""
+        return self.encoder.helpers
 
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """Identities of clients and server where there are some, and the carrier's keys."""
-        return {**self._signing_keys(), **self.carrier.public_keys}
+        """Identities of clients and server where there are some, and the encoder's keys."""
+        return {**self._signing_keys(), **self.encoder.public_keys}
 
     def helper_identity(self, helper: PartyId) -> bytes:
         """The key holder's."""
-        return self.carrier.holder_identity
+        return self.encoder.holder_identity
 
     @property
     def vector_bytes(self) -> int:
         """Bytes of a client's vector as it travels."""
-        return self.carrier.vector_bytes(self)
+        return self.encoder.vector_bytes(self)
 
     def helper(
         self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
     ) -> ClientSession:
-        """Return the session of a party that the carrier needs; it draws no entropy."""
-        return self.carrier.helper(self, party, secrets)
+        """Return the session of a party that the encoder needs; it draws no entropy."""
+        return self.encoder.helper(self, party, secrets)

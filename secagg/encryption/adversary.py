@@ -9,11 +9,11 @@ import flint
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.carriers.dither import seal_rounding
-from secagg.carriers.parameters import EncryptionParameters
-from secagg.carriers.residues import Residues, read_ciphertexts
-from secagg.carriers.seal import SlotDecryptor, coefficients
-from secagg.carriers.vector_cipher import VectorCipher
+from secagg.encryption.parameters import EncryptionParameters
+from secagg.encryption.residues import Residues, read_ciphertexts
+from secagg.encryption.rounding import seal_rounding
+from secagg.encryption.seal import SlotDecryptor, coefficients
+from secagg.encryption.vector_cipher import VectorCipher
 from secagg.layout import IntVector
 from secagg.ring import RingVector
 
@@ -38,10 +38,10 @@ class NoiseOfSum:
 
         Normal with mean 0 and deviation 1 where the noise knows nothing of the guess.
         """
-        parameters, limbs, lean, spread = self._cipher.parameters, self._cipher.plan.split(guess), 0.0, 0.0
+        parameters, digits, lean, spread = self._cipher.parameters, self._cipher.plan.split(guess), 0.0, 0.0
         rounding_of, slots = _bfv_rounding if parameters.scheme == "bfv" else _ckks_rounding, parameters.slots
         for place, noise in enumerate(self._noise):
-            rounding = rounding_of(self._decryptor, parameters, limbs[place * slots : (place + 1) * slots])
+            rounding = rounding_of(self._decryptor, parameters, digits[place * slots : (place + 1) * slots])
             lean += float(rounding @ noise)
             spread += float(rounding @ rounding) * float(noise.var())
         return lean / math.sqrt(spread)
@@ -52,9 +52,9 @@ def _ckks_noise(decryptor: SlotDecryptor, parameters: EncryptionParameters, ciph
     return np.asarray(slots - np.rint(slots))
 
 
-def _ckks_rounding(decryptor: SlotDecryptor, parameters: EncryptionParameters, limbs: IntVector) -> Floats:
+def _ckks_rounding(decryptor: SlotDecryptor, parameters: EncryptionParameters, digits: IntVector) -> Floats:
     """What encoding and decoding leaves; TenSEAL repeats values to fill all slots."""
-    seal, filled = importlib.import_module("tenseal.sealapi"), np.resize(limbs, parameters.slots)
+    seal, filled = importlib.import_module("tenseal.sealapi"), np.resize(digits, parameters.slots)
     encoder, message = seal.CKKSEncoder(decryptor.context.data.seal_context()), seal.Plaintext()
     encoder.encode(filled.astype(np.float64).tolist(), 2.0**parameters.scale_bits, message)
     return np.asarray(np.array(encoder.decode_double(message)) - filled)
@@ -76,10 +76,10 @@ def _bfv_noise(decryptor: SlotDecryptor, parameters: EncryptionParameters, ciphe
     return noise
 
 
-def _bfv_rounding(decryptor: SlotDecryptor, parameters: EncryptionParameters, limbs: IntVector) -> Floats:
+def _bfv_rounding(decryptor: SlotDecryptor, parameters: EncryptionParameters, digits: IntVector) -> Floats:
     seal = importlib.import_module("tenseal.sealapi")
     message = seal.Plaintext()
-    seal.BatchEncoder(decryptor.context.data.seal_context()).encode(limbs.tolist(), message)
+    seal.BatchEncoder(decryptor.context.data.seal_context()).encode(digits.tolist(), message)
     numerators, up = seal_rounding(coefficients(message, parameters.degree), parameters)
     return np.asarray(up - numerators / parameters.plain_modulus)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from secagg.carriers.limbs import LimbPlan
-from secagg.carriers.noise import FAILURE_BITS, MARGIN, bfv_noise, ckks_noise, transform_error
-from secagg.carriers.parameters import (
+from secagg.encryption.digits import DigitPlan
+from secagg.encryption.noise import FAILURE_BITS, MARGIN, bfv_noise, ckks_noise, transform_error
+from secagg.encryption.parameters import (
     MAX_MODULUS_BITS,
     MAX_PRIME_BITS,
     SPECIAL_PRIME_BITS,
@@ -33,11 +33,11 @@ class Candidate:
 
     Args:
         parameters: scheme, ring, moduli.
-        plan: the limbs.
+        plan: the digits.
     """
 
     parameters: EncryptionParameters
-    plan: LimbPlan
+    plan: DigitPlan
 
     @property
     def n_ciphertexts(self) -> int:
@@ -51,20 +51,20 @@ class Candidate:
 
     @property
     def tells_carries(self) -> bool:
-        """Whether who decrypts sees sums of limbs of unmasked entries, and so a little more than the total."""
-        return not self.plan.masked and any(limbs.count > 1 for limbs in self.plan.limbs)
+        """Whether who decrypts sees sums of digits of unmasked entries, and so a little more than the total."""
+        return not self.plan.masked and any(digits.count > 1 for digits in self.plan.digits)
 
     def explain(self) -> str:
         """Three lines for people."""
-        limbs = ", ".join(
-            f"{s.name} {limbs.count} x {limbs.bits} bits"
-            for s, limbs in zip(self.plan.layout.segments, self.plan.limbs, strict=True)
+        digits = ", ".join(
+            f"{s.name} {digits.count} x {digits.bits} bits"
+            for s, digits in zip(self.plan.layout.segments, self.plan.digits, strict=True)
         )
         per_entry = self.upload_bytes / self.plan.layout.size
-        seen = "the total and how often its limbs carried" if self.tells_carries else "the total only"
+        seen = "the total and how often its digits carried" if self.tells_carries else "the total only"
         return (
             f"{self.parameters.explain()}\n  {self.n_ciphertexts} ciphertexts, {self.upload_bytes} bytes a client "
-            f"({per_entry:.1f} an entry; plain {self.plan.layout.wire_bytes}); limbs: {limbs};\n"
+            f"({per_entry:.1f} an entry; plain {self.plan.layout.wire_bytes}); digits: {digits};\n"
             f"  the key holder decrypts {'masked words' if self.plan.masked else seen}"
         )
 
@@ -157,23 +157,24 @@ def _candidate(
 
 def _bfv(
     layout: Layout, n_clients: int, degree: int, special: int, modulus: int, masked: bool
-) -> tuple[LimbPlan, int, int] | None:
-    """The largest plain modulus that the margin allows, so that broken bounds show rather than wrap, and its limbs."""
+) -> tuple[DigitPlan, int, int] | None:
+    """The largest plain modulus that the margin allows, so that broken bounds show rather than wrap, and its digits."""
     noise = bfv_noise(degree=degree, special_prime=special, n_clients=n_clients)
     t = largest_prime_below(degree, min(math.floor(modulus * MARGIN / noise * (1 - 1e-9)), 1 << MAX_PRIME_BITS))
     if t is None:
         return None
-    plan = LimbPlan(layout=layout, n_clients=n_clients, slot_bound=(t - 1) // 2, slot_load=n_clients * t, masked=masked)
+    bound = (t - 1) // 2
+    plan = DigitPlan(layout=layout, n_clients=n_clients, slot_bound=bound, slot_load=n_clients * t, masked=masked)
     return plan, t, 0
 
 
 def _ckks(
     layout: Layout, n_clients: int, degree: int, special: int, modulus: int, masked: bool
-) -> tuple[LimbPlan, int, int]:
-    """The widest limbs at a scale that gives half of the margin to noise, and then the largest scale for them."""
+) -> tuple[DigitPlan, int, int]:
+    """The widest digits at a scale that gives half of the margin to noise, and then the largest scale for them."""
     noise = ckks_noise(degree=degree, special_prime=special, n_clients=n_clients)
     room = modulus // 4 - math.ceil(noise) - 1
-    plan = LimbPlan(
+    plan = DigitPlan(
         layout=layout,
         n_clients=n_clients,
         slot_bound=room >> math.ceil(math.log2(2 * noise / MARGIN)),

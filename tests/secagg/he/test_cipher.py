@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.extras import needs
 
-from secagg.carriers import (
+from secagg.encryption import (
     ContextPair,
     EncryptionParameters,
     VectorCipher,
     choose_parameters,
     generate_contexts,
 )
-from secagg.carriers.parameters import Scheme, largest_prime_below
+from secagg.encryption.parameters import Scheme, largest_prime_below
 from secagg.errors import MalformedMessageError, SumOutOfBoundsError
 from secagg.layout import Layout
 from secagg.ring import RingVector
@@ -34,28 +34,28 @@ def keys_for(parameters: EncryptionParameters) -> ContextPair:
     return generate_contexts(parameters)
 
 
-def carrier_for(layout: Layout, n_clients: int, scheme: Scheme, *, masked: bool = False) -> VectorCipher:
-    """The carrier with the best parameters."""
+def cipher_for(layout: Layout, n_clients: int, scheme: Scheme, *, masked: bool = False) -> VectorCipher:
+    """The cipher with the best parameters."""
     parameters = choose_parameters(layout, n_clients, scheme=scheme, masked=masked)
     return VectorCipher(layout=layout, parameters=parameters, n_clients=n_clients, masked=masked)
 
 
-def encrypted_sum(carrier: VectorCipher, vectors: list[RingVector]) -> bytes:
+def encrypted_sum(cipher: VectorCipher, vectors: list[RingVector]) -> bytes:
     """Encrypt each, add all."""
-    total, keys = carrier.empty_sum(), keys_for(carrier.parameters)
+    total, keys = cipher.empty_sum(), keys_for(cipher.parameters)
     for vector in vectors:
-        upload = carrier.encrypt(vector, keys.public_context)
-        assert len(upload) == carrier.upload_bytes
+        upload = cipher.encrypt(vector, keys.public_context)
+        assert len(upload) == cipher.upload_bytes
         total.add(upload)
     return total.to_bytes()
 
 
-def check_sum(carrier: VectorCipher, vectors: list[RingVector]) -> float:
+def check_sum(cipher: VectorCipher, vectors: list[RingVector]) -> float:
     """Assert that the decrypted total is exact, and return its error."""
-    expected = RingVector.zeros(carrier.layout)
+    expected = RingVector.zeros(cipher.layout)
     for vector in vectors:
         expected.add(vector)
-    decrypted = carrier.decrypt(encrypted_sum(carrier, vectors), keys_for(carrier.parameters).secret_context)
+    decrypted = cipher.decrypt(encrypted_sum(cipher, vectors), keys_for(cipher.parameters).secret_context)
     assert decrypted.vector.to_bytes() == expected.to_bytes()
     return decrypted.error
 
@@ -81,8 +81,8 @@ layouts = st.lists(
 @settings(max_examples=8)
 def test_masked_words_add_up_exactly(scheme: Scheme, layout: Layout, declared: int, came: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    carrier = carrier_for(layout, max(declared, came), scheme, masked=True)
-    check_sum(carrier, [random_words(layout, rng) for _ in range(came)])
+    cipher = cipher_for(layout, max(declared, came), scheme, masked=True)
+    check_sum(cipher, [random_words(layout, rng) for _ in range(came)])
 
 
 @both
@@ -93,13 +93,13 @@ def test_extremes_of_a_whole_cohort_stay_within_the_proven_error(
 ) -> None:
     n = 24
     layout = Layout.of([("wide", 300, 2**47), ("narrow", 3000, 2**20), ("full", 5, 2**63 - 1)])
-    carrier = carrier_for(layout, n, scheme, masked=masked)
+    cipher = cipher_for(layout, n, scheme, masked=masked)
     if masked:
         byte = b"\x7f" if sign > 0 else b"\x80"
         vectors = [RingVector.from_bytes(layout, byte * layout.wire_bytes)] * n
     else:
         vectors = [extreme_integers(layout, n, sign)] * n
-    assert report(carrier, check_sum(carrier, vectors), record_property) < 0.5
+    assert report(cipher, check_sum(cipher, vectors), record_property) < 0.5
 
 
 @both
@@ -107,9 +107,9 @@ def test_every_slot_at_its_bound(scheme: Scheme, record_property: pytest.RecordP
     """All slots of a ciphertext equal and extreme: the one message whose coefficients are as large as its slots."""
     n = 16
     layout = Layout.of([("s", 4096, n * (2**25 - 1))])
-    carrier = carrier_for(layout, n, scheme)
+    cipher = cipher_for(layout, n, scheme)
     vectors = [RingVector.encode(layout, np.full(4096, sign * (2**25 - 1))) for sign in [1] * n]
-    assert report(carrier, check_sum(carrier, vectors), record_property) < 0.5
+    assert report(cipher, check_sum(cipher, vectors), record_property) < 0.5
 
 
 @pytest.mark.slow
@@ -120,24 +120,24 @@ def test_large_cohorts_stay_within_the_proven_error(
     scheme: Scheme, masked: bool, n: int, record_property: pytest.RecordProperty
 ) -> None:
     layout = Layout.of([("gram", 3000, 2**45), ("cross", 1000, 2**31 - 1), ("count", 3, 2**17)])
-    carrier = carrier_for(layout, n, scheme, masked=masked)
+    cipher = cipher_for(layout, n, scheme, masked=masked)
     rng = np.random.default_rng()
     bounds = np.concatenate([np.full(s.size, s.bound // n, dtype=np.int64) for s in layout.segments])
     if masked:
         vectors = [random_words(layout, rng) for _ in range(n)]
     else:
         vectors = [RingVector.encode(layout, rng.integers(-bounds, bounds, endpoint=True)) for _ in range(n)]
-    assert report(carrier, check_sum(carrier, vectors), record_property) < 0.5
+    assert report(cipher, check_sum(cipher, vectors), record_property) < 0.5
 
 
-def report(carrier: VectorCipher, error: float, record_property: pytest.RecordProperty) -> float:
+def report(cipher: VectorCipher, error: float, record_property: pytest.RecordProperty) -> float:
     """Show the observed error next to its bound; the bound, if the observation is below it."""
-    bound = carrier.parameters.error_bound
+    bound = cipher.parameters.error_bound
     # SEAL tells the BFV noise budget in whole bits, so an error below the bound may show as up to twice of it.
-    slack = 2 if carrier.parameters.scheme == "bfv" else 1
-    print(f"{carrier.parameters.scheme}: observed limb error {error:.2e}, proven bound {bound:.2e}")
-    record_property("observed_limb_error", error)
-    record_property("proven_limb_error_bound", bound)
+    slack = 2 if cipher.parameters.scheme == "bfv" else 1
+    print(f"{cipher.parameters.scheme}: observed digit error {error:.2e}, proven bound {bound:.2e}")
+    record_property("observed_digit_error", error)
+    record_property("proven_digit_error_bound", bound)
     assert 0 < error <= slack * bound
     return bound
 
@@ -157,9 +157,9 @@ def test_all_degrees_and_several_primes_work(
         scale_bits=34 if scheme == "ckks" else 0,
         plain_modulus=largest_prime_below(degree, 2**25) or 0 if scheme == "bfv" else 0,
     )
-    carrier = VectorCipher(layout=layout, parameters=parameters, n_clients=n)
+    cipher = VectorCipher(layout=layout, parameters=parameters, n_clients=n)
     vectors = [extreme_integers(layout, n, sign) for sign in (-1, 1, 1)]
-    assert report(carrier, check_sum(carrier, vectors), record_property) < 0.5
+    assert report(cipher, check_sum(cipher, vectors), record_property) < 0.5
 
 
 @both
@@ -167,35 +167,35 @@ class TestRefusals:
     LAYOUT = Layout.of([("s", 30, 2**30)])
 
     def test_ciphertexts_under_another_key_do_not_decrypt(self, scheme: Scheme) -> None:
-        carrier = carrier_for(self.LAYOUT, 3, scheme)
-        other = generate_contexts(carrier.parameters)
-        total = carrier.empty_sum()
+        cipher = cipher_for(self.LAYOUT, 3, scheme)
+        other = generate_contexts(cipher.parameters)
+        total = cipher.empty_sum()
         vector = extreme_integers(self.LAYOUT, 3, 1)
-        total.add(carrier.encrypt(vector, keys_for(carrier.parameters).public_context))
-        total.add(carrier.encrypt(vector, other.public_context))
-        for keys in (other, keys_for(carrier.parameters)):
+        total.add(cipher.encrypt(vector, keys_for(cipher.parameters).public_context))
+        total.add(cipher.encrypt(vector, other.public_context))
+        for keys in (other, keys_for(cipher.parameters)):
             with pytest.raises(SumOutOfBoundsError, match="another key"):
-                carrier.decrypt(total.to_bytes(), keys.secret_context)
+                cipher.decrypt(total.to_bytes(), keys.secret_context)
 
     @given(seed=st.integers(0, 2**32))
     @settings(max_examples=10)
     def test_any_residues_are_decrypted_or_refused_without_a_crash(self, scheme: Scheme, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        carrier = carrier_for(self.LAYOUT, 3, scheme)
-        good = encrypted_sum(carrier, [extreme_integers(self.LAYOUT, 3, 1)])
+        cipher = cipher_for(self.LAYOUT, 3, scheme)
+        good = encrypted_sum(cipher, [extreme_integers(self.LAYOUT, 3, 1)])
         mutated = bytearray(good)
         for place in rng.integers(0, len(mutated), size=int(rng.integers(1, 2000))):
             mutated[place] = int(rng.integers(0, 256))
         with pytest.raises((SumOutOfBoundsError, MalformedMessageError)):
-            carrier.decrypt(bytes(mutated), keys_for(carrier.parameters).secret_context)
+            cipher.decrypt(bytes(mutated), keys_for(cipher.parameters).secret_context)
 
     def test_a_cohort_that_breaks_its_bound_is_noticed_where_slots_have_room(self, scheme: Scheme) -> None:
         layout = Layout.of([("s", 30, 2**26)])
-        carrier = carrier_for(layout, 3, scheme)
-        assert scheme == "ckks" or carrier.parameters.plain_modulus > 4 * 2**26
-        encrypted = encrypted_sum(carrier, [extreme_integers(layout, 1, 1)] * 2)
+        cipher = cipher_for(layout, 3, scheme)
+        assert scheme == "ckks" or cipher.parameters.plain_modulus > 4 * 2**26
+        encrypted = encrypted_sum(cipher, [extreme_integers(layout, 1, 1)] * 2)
         with pytest.raises(SumOutOfBoundsError, match="bound"):
-            carrier.decrypt(encrypted, keys_for(carrier.parameters).secret_context)
+            cipher.decrypt(encrypted, keys_for(cipher.parameters).secret_context)
 
     def test_an_unsafe_choice_that_was_forced_is_noticed(self, scheme: Scheme) -> None:
         """The proof is not vacuous: past its limit sums do go wrong, and the noise budget says so."""
@@ -217,6 +217,6 @@ class TestRefusals:
             assert forced.decrypt(upload, keys.secret_context).vector.to_bytes() != vector.to_bytes()
 
     def test_two_encryptions_of_one_vector_differ(self, scheme: Scheme) -> None:
-        carrier = carrier_for(self.LAYOUT, 3, scheme)
-        vector, key = extreme_integers(self.LAYOUT, 3, 1), keys_for(carrier.parameters).public_context
-        assert carrier.encrypt(vector, key) != carrier.encrypt(vector, key)
+        cipher = cipher_for(self.LAYOUT, 3, scheme)
+        vector, key = extreme_integers(self.LAYOUT, 3, 1), keys_for(cipher.parameters).public_context
+        assert cipher.encrypt(vector, key) != cipher.encrypt(vector, key)

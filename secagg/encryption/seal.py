@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from secagg.carriers.dither import round_at_random
-from secagg.carriers.parameters import EncryptionParameters
-from secagg.carriers.residues import Residues
+from secagg.encryption.parameters import EncryptionParameters
+from secagg.encryption.residues import Residues
+from secagg.encryption.rounding import round_at_random
 from secagg.entropy import os_entropy
 from secagg.errors import ConfigurationError, SumOutOfBoundsError
 from secagg.layout import IntVector
@@ -167,7 +167,7 @@ class SlotEncryptor:
         self._context = load_public(parameters, public_context)
 
     def encrypt(self, values: IntVector) -> Residues:
-        """One ciphertext; under BFV with its message rounded at random, see ``dither``.
+        """One ciphertext; under BFV with its message rounded at random, see ``rounding``.
 
         TenSEAL repeats CKKS' values to fill its slots; repetitions are never decrypted.
         """

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from secagg.carriers.limbs import LimbPlan
-from secagg.carriers.noise import MAX_SLOTS
-from secagg.carriers.parameters import EncryptionParameters
-from secagg.carriers.residues import CiphertextSum, pack, read_ciphertexts
-from secagg.carriers.seal import SlotDecryptor, SlotEncryptor
+from secagg.encryption.digits import DigitPlan
+from secagg.encryption.noise import MAX_SLOTS
+from secagg.encryption.parameters import EncryptionParameters
+from secagg.encryption.residues import CiphertextSum, pack, read_ciphertexts
+from secagg.encryption.seal import SlotDecryptor, SlotEncryptor
 from secagg.errors import ConfigurationError
 from secagg.layout import Layout
 from secagg.ring import RingVector
@@ -22,7 +22,7 @@ class DecryptedSum:
 
     Args:
         vector: the total modulo 2^(8 wire_bytes).
-        error: the largest error of a limb before rounding (for BFV, an upper bound of it).
+        error: the largest error of a digit before rounding (for BFV, an upper bound of it).
     """
 
     vector: RingVector
@@ -47,7 +47,7 @@ class VectorCipher:
     parameters: EncryptionParameters
     n_clients: int
     masked: bool = False
-    plan: LimbPlan = field(init=False, repr=False)
+    plan: DigitPlan = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         parameters = self.parameters
@@ -56,7 +56,7 @@ class VectorCipher:
                 f"the parameters carry the exact sum of {parameters.n_clients} clients, not of {self.n_clients}; "
                 "choose parameters for this cohort"
             )
-        plan = LimbPlan(
+        plan = DigitPlan(
             layout=self.layout,
             n_clients=parameters.n_clients,
             slot_bound=parameters.slot_bound,
@@ -85,11 +85,11 @@ class VectorCipher:
             InvalidVectorError: an entry lies beyond its bound, unless the words are masked.
         """
         encryptor = SlotEncryptor(self.parameters, public_context)
-        limbs = self.plan.split(vector)
+        digits = self.plan.split(vector)
         step = self.parameters.slots
         return b"".join(
-            pack(encryptor.encrypt(limbs[start : start + step]), self.parameters)
-            for start in range(0, len(limbs), step)
+            pack(encryptor.encrypt(digits[start : start + step]), self.parameters)
+            for start in range(0, len(digits), step)
         )
 
     def empty_sum(self) -> CiphertextSum:

@@ -1,4 +1,4 @@
-"""Limbs add up to the total, within the bounds that the plan states."""
+"""Digits add up to the total, within the bounds that the plan states."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from secagg.carriers.limbs import LimbPlan, SegmentLimbs
+from secagg.encryption.digits import DigitPlan, SegmentDigits
 from secagg.errors import ConfigurationError, InvalidVectorError
 from secagg.layout import Layout, Segment
 from secagg.ring import RingVector
@@ -19,10 +19,10 @@ layouts = st.lists(st.tuples(st.integers(1, 5), bounds), min_size=1, max_size=3)
 )
 
 
-def plan_of(layout: Layout, n_clients: int, slot_bits: int, *, masked: bool) -> LimbPlan:
+def plan_of(layout: Layout, n_clients: int, slot_bits: int, *, masked: bool) -> DigitPlan:
     """A plan for slots of a given width."""
     bound = 1 << slot_bits
-    return LimbPlan(layout=layout, n_clients=n_clients, slot_bound=bound, slot_load=bound * n_clients, masked=masked)
+    return DigitPlan(layout=layout, n_clients=n_clients, slot_bound=bound, slot_load=bound * n_clients, masked=masked)
 
 
 def random_words(data: st.DataObject, layout: Layout) -> RingVector:
@@ -39,14 +39,14 @@ def test_masked_words_come_back_modulo_the_ring(
 ) -> None:
     plan = plan_of(layout, n_clients, slot_bits, masked=True)
     vectors = [random_words(data, layout) for _ in range(n_clients)]
-    total, limbs = RingVector.zeros(layout), np.zeros(plan.n_slots, dtype=np.int64)
+    total, digits = RingVector.zeros(layout), np.zeros(plan.n_slots, dtype=np.int64)
     for vector in vectors:
         total.add(vector)
         split = plan.split(vector)
         assert n_clients * int(np.abs(split).max()) <= plan.needed_load
-        limbs += split
-    assert int(np.abs(limbs).max()) <= plan.needed_bound <= plan.slot_bound
-    assert plan.join(limbs).to_bytes() == total.to_bytes()
+        digits += split
+    assert int(np.abs(digits).max()) <= plan.needed_bound <= plan.slot_bound
+    assert plan.join(digits).to_bytes() == total.to_bytes()
 
 
 @examples(4)
@@ -58,38 +58,38 @@ def test_integers_within_bounds_come_back(data: st.DataObject, layout: Layout, s
         np.array([data.draw(st.one_of(st.sampled_from([-b, b]), st.integers(-b, b))) for b in share.tolist()])
         for _ in range(n_clients)
     ]
-    limbs = np.zeros(plan.n_slots, dtype=np.int64)
+    digits = np.zeros(plan.n_slots, dtype=np.int64)
     for row in rows:
         split = plan.split(RingVector.encode(layout, row.astype(np.int64)))
         assert n_clients * int(np.abs(split).max()) <= plan.needed_load
-        limbs += split
-    assert int(np.abs(limbs).max()) <= plan.needed_bound
-    assert plan.join(limbs).decode().tolist() == [sum(int(row[i]) for row in rows) for i in range(layout.size)]
+        digits += split
+    assert int(np.abs(digits).max()) <= plan.needed_bound
+    assert plan.join(digits).decode().tolist() == [sum(int(row[i]) for row in rows) for i in range(layout.size)]
 
 
 @given(layout=layouts, slot_bits=st.integers(8, 62), n_clients=st.integers(1, 8), masked=st.booleans())
 def test_the_tightened_plan_is_the_same_plan(layout: Layout, slot_bits: int, n_clients: int, masked: bool) -> None:
     plan = plan_of(layout, n_clients, slot_bits, masked=masked)
-    tight = LimbPlan(
+    tight = DigitPlan(
         layout=layout,
         n_clients=n_clients,
         slot_bound=plan.needed_bound,
         slot_load=plan.needed_load,
         masked=masked,
     )
-    assert tight.limbs == plan.limbs
+    assert tight.digits == plan.digits
 
 
-def test_a_single_limb_is_the_entry_itself() -> None:
+def test_a_single_digit_is_the_entry_itself() -> None:
     layout = Layout.of([("s", 3, 1000)])
     plan = plan_of(layout, 5, 10, masked=False)
-    assert plan.limbs[0] == SegmentLimbs(count=1, bits=11, client_bound=1000, sum_bound=1000)
+    assert plan.digits[0] == SegmentDigits(count=1, bits=11, client_bound=1000, sum_bound=1000)
     assert plan.split(RingVector.encode(layout, np.array([-1000, 0, 7]))).tolist() == [-1000, 0, 7]
 
 
 def test_slots_too_narrow_for_the_cohort_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="do not fit slots"):
-        LimbPlan(layout=Layout.of([("s", 1, 2**40)]), n_clients=1000, slot_bound=500, slot_load=2**40, masked=False)
+        DigitPlan(layout=Layout.of([("s", 1, 2**40)]), n_clients=1000, slot_bound=500, slot_load=2**40, masked=False)
 
 
 def test_an_entry_beyond_its_bound_is_refused_unless_masked() -> None:

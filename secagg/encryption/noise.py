@@ -12,7 +12,7 @@ rounding errors, are at most 1/2.
 * (e u + e_0 + e_1 s) / p is bounded in the worst case; p >= 2^39 makes it small.
 * tau_0, and under CKKS the rounding of the encoded message to integers, are bounded in the worst case: N / 2 each after
   N additions.
-* Under BFV the message is rounded to a discrete Gaussian of width s = ``ROUNDING_WIDTH`` (see ``dither``), which is
+* Under BFV the message is rounded to a discrete Gaussian of width s = ``ROUNDING_WIDTH`` (see ``rounding``), which is
   sub-Gaussian with variance proxy s^2 / (2 pi) up to a factor 1 + 2^-99 (Micciancio and Peikert, "Trapdoors for
   Lattices", EUROCRYPT 2012, Lemma 2.8).
 * tau_1: c_1 before the division is an RLWE sample under the fresh secret u, so it is uniform even to one who knows s,

@@ -1,0 +1,26 @@
+"""How vectors travel: as ring bytes, or encrypted to a key holder with BFV or CKKS; plain and masked sums take both."""
+
+from secagg.encoder import RING_BYTES, Encoder
+from secagg.encryption.choice import choose_parameters, explain_choice
+from secagg.encryption.encrypted import Encrypted, encrypted, fingerprint, pin_context, sign_context
+from secagg.encryption.key_holder import KeyHolder
+from secagg.encryption.parameters import EncryptionParameters
+from secagg.encryption.seal import ContextPair, generate_contexts
+from secagg.encryption.vector_cipher import VectorCipher
+
+__all__ = [
+    "RING_BYTES",
+    "ContextPair",
+    "Encoder",
+    "Encrypted",
+    "EncryptionParameters",
+    "KeyHolder",
+    "VectorCipher",
+    "choose_parameters",
+    "encrypted",
+    "explain_choice",
+    "fingerprint",
+    "generate_contexts",
+    "pin_context",
+    "sign_context",
+]
