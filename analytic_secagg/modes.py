@@ -32,8 +32,14 @@ from secagg import (
 from secagg.beacon import BEACON_BYTES
 from secagg.committee import SealingKey
 from secagg.config import SERVER
-from secagg.encryption import Encrypted, EncryptionParameters, choose_parameters, generate_contexts, sign_context
-from secagg.encryption.parameters import Scheme
+from secagg.encryption import (
+    Encrypted,
+    EncryptionParameters,
+    SchemeName,
+    choose_parameters,
+    generate_contexts,
+    sign_context,
+)
 from secagg.errors import ConfigurationError
 from secagg.masked.series import MaskedSeries
 from secagg.masked.series_in_one_process import SeriesInOneProcess
@@ -313,7 +319,7 @@ Alone = Callable[[SumSetup], PlainSum] | Callable[[SumSetup], MaskedSum]
 """Makes the sum whose vectors travel encrypted."""
 
 
-def _encrypted(setup: SumSetup, scheme: Scheme, alone: Alone) -> SumProtocol:
+def _encrypted(setup: SumSetup, scheme: SchemeName, alone: Alone) -> SumProtocol:
     """A sum whose vectors travel under the key that the key holder announced."""
     holder = _key_holder(setup)
     announcement = setup.announced.get(holder, b"")
@@ -333,7 +339,7 @@ def _encrypted(setup: SumSetup, scheme: Scheme, alone: Alone) -> SumProtocol:
 
 
 def _announced_context(
-    setup: SumSetup, secrets: PartySecrets, scheme: Scheme, alone: Alone
+    setup: SumSetup, secrets: PartySecrets, scheme: SchemeName, alone: Alone
 ) -> tuple[bytes, PartySecrets]:
     """A fresh key pair: the signature on the public context and the context, and the secret one."""
     parameters, holder, identity = _parameters(setup, scheme, alone), _key_holder(setup), secrets.identity
@@ -345,7 +351,7 @@ def _announced_context(
     return signature + keys.public_context, PartySecrets(identity=identity, decryption=keys.secret_context)
 
 
-def _parameters(setup: SumSetup, scheme: Scheme, alone: Alone) -> EncryptionParameters:
+def _parameters(setup: SumSetup, scheme: SchemeName, alone: Alone) -> EncryptionParameters:
     """Scheme, ring and moduli. Nobody sends them: every party chooses the same."""
     return choose_parameters(setup.layout, len(setup.clients), scheme=scheme, masked=alone(setup).MASKED)
 
@@ -360,7 +366,7 @@ HELPERS = HelperRole(name="helper", table="helpers", in_simulation=2, has_epochs
 KEY_HOLDER = HelperRole(name="key holder", table="key_holder", at_most=1)
 
 
-def _over(alone: Alone, name: str, scheme: Scheme) -> Mode:
+def _over(alone: Alone, name: str, scheme: SchemeName) -> Mode:
     return Mode(
         name=name,
         make=partial(_encrypted, scheme=scheme, alone=alone),

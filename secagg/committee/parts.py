@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
-from secagg.encoder import RingSum
+from secagg.encoder import RunningSum
 from secagg.layout import Layout
 from secagg.ring import RingVector
 from secagg.sessions import PartyId
@@ -22,11 +22,11 @@ class PartialSums:
     def __init__(self, layout: Layout, clients: tuple[PartyId, ...]) -> None:
         self._layout, self._clients = layout, clients
         self._place = {party: place % PARTS for place, party in enumerate(clients)}
-        self._parts: dict[int, RingSum] = {}
+        self._parts: dict[int, RunningSum] = {}
 
     def add(self, party: PartyId, payload: bytes) -> None:
         """Add a client's vector."""
-        self._parts.setdefault(self._place[party], RingSum(self._layout)).add(payload, peer=party)
+        self._parts.setdefault(self._place[party], RunningSum(self._layout)).add(payload, peer=party)
 
     def sharing(self, parties: Iterable[PartyId]) -> frozenset[PartyId]:
         """These clients and all whose vectors are in the same parts."""
@@ -38,9 +38,9 @@ class PartialSums:
         for party in parties:
             self._parts.pop(self._place[party], None)
 
-    def merged(self) -> RingSum:
+    def merged(self) -> RunningSum:
         """The sum of all parts."""
-        whole = RingSum(self._layout)
+        whole = RunningSum(self._layout)
         for part in self._parts.values():
             whole.words.add(part.words)
         return whole
@@ -62,5 +62,5 @@ class PartialSums:
         stored = type(self)(self._layout, self._clients)
         for _ in range(reader.take(1)[0]):
             (place,) = reader.take(1)
-            stored._parts[place] = RingSum(self._layout).read_snapshot(reader)
+            stored._parts[place] = RunningSum(self._layout).read_snapshot(reader)
         return stored

@@ -1,12 +1,11 @@
 """How vectors travel: as ring bytes, or encrypted to a key holder with BFV or CKKS; plain and masked sums take both."""
 
 from secagg.encoder import RING_BYTES, Encoder
-from secagg.encryption.choice import choose_parameters, explain_choice
+from secagg.encryption.cipher import VectorCipher, choose_parameters, explain_choice
 from secagg.encryption.encrypted import Encrypted, encrypted, fingerprint, pin_context, sign_context
 from secagg.encryption.key_holder import KeyHolder
-from secagg.encryption.parameters import EncryptionParameters
+from secagg.encryption.schemes import EncryptionParameters, SchemeName
 from secagg.encryption.seal import ContextPair, generate_contexts
-from secagg.encryption.vector_cipher import VectorCipher
 
 __all__ = [
     "RING_BYTES",
@@ -15,6 +14,7 @@ __all__ = [
     "Encrypted",
     "EncryptionParameters",
     "KeyHolder",
+    "SchemeName",
     "VectorCipher",
     "choose_parameters",
     "encrypted",

@@ -28,13 +28,11 @@ from typing import Self, cast
 
 from secagg.config import MAX_PARTY, check_min_survivors, free_numbers, harmless_colluders
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
-from secagg.encoder import EncodedSum, RunningSum
-from secagg.encryption.choice import Candidate, choose_parameters
+from secagg.encoder import EncodedSum, Encoder, RunningSum
+from secagg.encryption.cipher import CiphertextSum, VectorCipher, choose_parameters
 from secagg.encryption.key_holder import KeyHolder, read_words, write_request
-from secagg.encryption.parameters import EncryptionParameters, Scheme
-from secagg.encryption.residues import CiphertextSum
+from secagg.encryption.schemes import EncryptionParameters, SchemeName
 from secagg.encryption.seal import generate_contexts, load_public, load_secret
-from secagg.encryption.vector_cipher import VectorCipher
 from secagg.errors import ConfigurationError
 from secagg.in_memory import InOneProcess
 from secagg.layout import Layout
@@ -53,7 +51,7 @@ _CONFIRMS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Encrypted:
+class Encrypted(Encoder):
     """Under which key and parameters vectors travel, and who decrypts.
 
     Args:
@@ -100,7 +98,7 @@ class Encrypted:
     @property
     def confirms_guesses(self) -> bool:
         """Whether the rounding of CKKS' encoding stays in the noise; that of BFV is drawn at random (``rounding``)."""
-        return self.parameters.scheme == "ckks"
+        return self.parameters.rules.confirms_guesses
 
     def cipher(self, config: EncodedSum) -> VectorCipher:
         """Return how the vectors of a sum become ciphertexts.
@@ -176,7 +174,7 @@ class Encrypted:
 
     def explain(self, config: EncodedSum) -> list[str]:
         """The parameters, digits, margin, failure probability, bytes and carries; whom it trusts; whose context."""
-        choice = Candidate(parameters=self.parameters, plan=self.cipher(config).plan).explain()
+        choice = self.cipher(config).explain()
         if config.MASKED:
             return [
                 f"  over it {choice}",
@@ -224,11 +222,12 @@ def _decrypted(cipher: VectorCipher, upload: bytes, secret_context: bytes) -> Ri
     return cipher.decrypt(upload, secret_context).vector
 
 
-class EncryptedSum:
+class EncryptedSum(RunningSum):
     """A running sum of ciphertexts; then nothing while the key holder works; then words."""
 
     def __init__(self, layout: Layout, cipher: VectorCipher) -> None:
-        self._layout, self._cipher, self.words = layout, cipher, RingVector.zeros(layout)
+        RunningSum.__init__(self, layout)
+        self._cipher = cipher
         self.ciphertexts: CiphertextSum | None = cipher.empty_sum()
 
     def add(self, payload: bytes | memoryview, *, peer: PartyId) -> None:
@@ -261,7 +260,7 @@ class EncryptedSum:
 
 def encrypted(
     protocol: EncodedSum,
-    scheme: Scheme | None = None,
+    scheme: SchemeName | None = None,
     *,
     parameters: EncryptionParameters | None = None,
     key_holder: PartyId | None = None,

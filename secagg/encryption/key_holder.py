@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from secagg.config import SERVER, SumConfig
+from secagg.encryption.cipher import VectorCipher
 from secagg.encryption.seal import load_secret
-from secagg.encryption.vector_cipher import VectorCipher
 from secagg.errors import (
     LocalProtocolError,
     MalformedMessageError,

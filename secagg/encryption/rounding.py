@@ -11,14 +11,20 @@ argument and the numbers.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.encryption.noise import ROUNDING_WIDTH
-from secagg.encryption.parameters import EncryptionParameters
-from secagg.encryption.residues import Residues
+from secagg.encryption.seal import Residues
 from secagg.entropy import Entropy
+
+if TYPE_CHECKING:
+    from secagg.encryption.schemes import EncryptionParameters
+
+ROUNDING_WIDTH = 8
+"""s: a BFV coefficient x is rounded to k with weight exp(-pi (k - x)^2 / s^2). Z is smooth at 4.73 but for 2^-100, and
+sqrt(2) times that is needed."""
 
 REACH = 32
 """How far from the centre a draw lies at most: all beyond together weigh less than 2^-70."""

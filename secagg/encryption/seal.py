@@ -6,16 +6,19 @@ import importlib
 import struct
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from secagg.encryption.parameters import EncryptionParameters
-from secagg.encryption.residues import Residues
-from secagg.encryption.rounding import round_at_random
-from secagg.entropy import os_entropy
-from secagg.errors import ConfigurationError, SumOutOfBoundsError
+from secagg.errors import ConfigurationError
 from secagg.layout import IntVector
+
+if TYPE_CHECKING:
+    from secagg.encryption.schemes import EncryptionParameters
+
+Residues = NDArray[np.uint64]
+"""One ciphertext (c_0, c_1): shape (2, primes of q, degree), as in SEAL's memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +49,13 @@ def _fresh(parameters: EncryptionParameters) -> Any:
     """A TenSEAL context of these parameters with keys of its own."""
     ts = tenseal()
     context = ts.context(
-        ts.SCHEME_TYPE.BFV if parameters.scheme == "bfv" else ts.SCHEME_TYPE.CKKS,
+        getattr(ts.SCHEME_TYPE, parameters.scheme.upper()),
         poly_modulus_degree=parameters.degree,
         plain_modulus=parameters.plain_modulus,
         coeff_mod_bit_sizes=list(parameters.all_prime_bits),
         n_threads=1,
     )
-    if parameters.scheme == "ckks":
+    if parameters.scale_bits:
         context.global_scale = 2.0**parameters.scale_bits
     return context
 
@@ -159,83 +162,20 @@ def _check_parameters(context: Any, parameters: EncryptionParameters) -> None:
         )
 
 
-class SlotEncryptor:
-    """Encrypts up to ``parameters.slots`` integers at a time with a public key."""
-
-    def __init__(self, parameters: EncryptionParameters, public_context: bytes) -> None:
-        self._parameters = parameters
-        self._context = load_public(parameters, public_context)
-
-    def encrypt(self, values: IntVector) -> Residues:
-        """One ciphertext; under BFV with its message rounded at random, see ``rounding``.
-
-        TenSEAL repeats CKKS' values to fill its slots; repetitions are never decrypted.
-        """
-        if self._parameters.scheme == "ckks":
-            vector = _vector(self._context, self._parameters, values)
-            return _residues(vector.ciphertext()[0], self._parameters)
-        seal, keys = importlib.import_module("tenseal.sealapi"), self._context.data
-        message, ciphertext = seal.Plaintext(), seal.Ciphertext()
-        seal.BatchEncoder(keys.seal_context()).encode(values.tolist(), message)
-        seal.Encryptor(keys.seal_context(), keys.public_key()).encrypt(message, ciphertext)
-        residues = _residues(ciphertext, self._parameters)
-        return round_at_random(residues, coefficients(message, self._parameters.degree), self._parameters, os_entropy)
-
-
-class SlotDecryptor:
-    """Decrypts sums with the secret key and checks that they are integers beyond doubt."""
+class SecretKey:
+    """A secret context, and TenSEAL's serialised form around residues; every field but the residues is our own."""
 
     def __init__(self, parameters: EncryptionParameters, secret_context: bytes) -> None:
-        self._parameters = parameters
-        self.context = load_secret(parameters, secret_context)
-        probe = _vector(self.context, parameters, np.zeros(1, dtype=np.int64))
-        self._envelope = _Envelope(probe, parameters)
-
-    def decrypt(self, residues: Residues, count: int) -> tuple[IntVector, float]:
-        """The integer sums in the first ``count`` slots, and an upper bound of their error before rounding.
-
-        CKKS shows its error, the distance from the nearest integer. BFV shows its noise budget, the whole bits between
-        the error and 1/2; a budget of 0 is a decryption failure.
-
-        Raises:
-            SumOutOfBoundsError: the error exceeds the proven bound, or a sum its slot: the ciphertext is no sum of at
-                most ``n_clients`` honest ciphertexts under this key.
-        """
-        vector = self.vector_of(residues, count)
-        if self._parameters.scheme == "bfv":
-            budget = self.context.data.decryptor().invariant_noise_budget(vector.ciphertext()[0])
-            values, refused = np.array(vector.decrypt(), dtype=np.int64), budget < 1
-            error = 2.0 ** (self._parameters.modulus.bit_length() - budget - 1) / self._parameters.modulus
-        else:
-            real = np.array(vector.decrypt(), dtype=np.float64)
-            rounded = np.rint(real)
-            error = float(np.abs(real - rounded).max())
-            refused = not (error <= self._parameters.error_bound and np.abs(rounded).max() < 2.0**62)
-            values = np.zeros(count, dtype=np.int64) if refused else rounded.astype(np.int64)
-        bound = self._parameters.slot_bound
-        if refused or values.max() > bound or values.min() < -bound:
-            raise SumOutOfBoundsError(
-                f"the sum does not decrypt to integers within {self._parameters.error_bound:.2g} and the slots' bound: "
-                "somebody encrypted under another key or broke the protocol; discard it and start a new session"
-            )
-        return values, error
-
-    def vector_of(self, residues: Residues, count: int) -> Any:
-        """TenSEAL's vector of ``count`` slots with these residues."""
         ts = tenseal()
-        read = ts.bfv_vector_from if self._parameters.scheme == "bfv" else ts.ckks_vector_from
-        return read(self.context, self._envelope.wrap(residues, count))
-
-
-class _Envelope:
-    """TenSEAL's serialised form of one vector around residues; every field but the residues is our own."""
-
-    def __init__(self, probe: Any, parameters: EncryptionParameters) -> None:
+        self.context = load_secret(parameters, secret_context)
+        self._scale = struct.pack("<d", 2.0**parameters.scale_bits) if parameters.scale_bits else b""
+        self._read = getattr(ts, f"{parameters.scheme}_vector_from")
+        options = {"scale": 2.0**parameters.scale_bits} if parameters.scale_bits else {}
+        probe = getattr(ts, f"{parameters.scheme}_vector")(self.context, [0], **options)
         serialised: bytes = probe.serialize()
         start = serialised.index(b"\x5e\xa1\x10")
         self._seal_version = serialised[start + 3 : start + 5]
         ciphertext = probe.ciphertext()[0]
-        self._scale = struct.pack("<d", 2.0**parameters.scale_bits) if parameters.scheme == "ckks" else b""
         self._head = (
             struct.pack("<4Q", *ciphertext.parms_id())
             + bytes([ciphertext.is_ntt_form()])
@@ -243,24 +183,17 @@ class _Envelope:
             + struct.pack("<dQ", ciphertext.scale, 1)
         )
 
-    def wrap(self, residues: Residues, count: int) -> bytes:
-        """A protobuf message: sizes = 1, ciphertexts = 2, scale = 3."""
+    def vector_of(self, residues: Residues, count: int) -> Any:
+        """TenSEAL's vector of ``count`` slots with these residues: a protobuf of sizes, ciphertexts and scale."""
         data = struct.pack("<Q", residues.size) + residues.astype("<u8").tobytes()
         ciphertext = self._seal_object(self._head + self._seal_object(data))
         sizes = _varint(count)
         message = b"\x0a" + _varint(len(sizes)) + sizes + b"\x12" + _varint(len(ciphertext)) + ciphertext
-        return message + (b"\x19" + self._scale if self._scale else b"")
+        return self._read(self.context, message + (b"\x19" + self._scale if self._scale else b""))
 
     def _seal_object(self, body: bytes) -> bytes:
         """SEAL's header (magic, header size, version, no compression, two zeros, total size) and what it announces."""
         return b"\x5e\xa1\x10" + self._seal_version + b"\x00\x00\x00" + struct.pack("<Q", 16 + len(body)) + body
-
-
-def _vector(context: Any, parameters: EncryptionParameters, values: IntVector) -> Any:
-    ts = tenseal()
-    if parameters.scheme == "bfv":
-        return ts.bfv_vector(context, values.tolist())
-    return ts.ckks_vector(context, values.astype(np.float64).tolist(), scale=2.0**parameters.scale_bits)
 
 
 def coefficients(message: Any, degree: int) -> IntVector:
@@ -271,7 +204,8 @@ def coefficients(message: Any, degree: int) -> IntVector:
     return numbers
 
 
-def _residues(ciphertext: Any, parameters: EncryptionParameters) -> Residues:
+def residues_of(ciphertext: Any, parameters: EncryptionParameters) -> Residues:
+    """The residues of SEAL's ciphertext, in its memory's order."""
     shape = (2, len(parameters.primes), parameters.degree)
     assert (ciphertext.size(), ciphertext.coeff_modulus_size(), ciphertext.poly_modulus_degree()) == shape
     count = 2 * len(parameters.primes) * parameters.degree

@@ -28,7 +28,7 @@ from secagg.committee import SealingKey
 from secagg.config import SERVER, SumConfig, check_min_survivors, harmless_colluders
 from secagg.contribution import check_now, resolve
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
-from secagg.encoder import RingSum
+from secagg.encoder import RunningSum
 from secagg.entropy import Entropy
 from secagg.errors import ConfigurationError, HelperMissingError, LocalProtocolError, PolicyError, RemoteProtocolError
 from secagg.party import Party
@@ -205,7 +205,7 @@ class Veiler(Party, Stored[Spoken]):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class VeiledState(RoundState):
-    sum: RingSum
+    sum: RunningSum
     keys: dict[PartyId, bytes] = field(default_factory=dict)
 
 
@@ -214,7 +214,7 @@ class VeiledServer(ServerRounds[VeiledState]):
 
     def __init__(self, config: VeiledSum, secrets: PartySecrets) -> None:
         first = Round.of(MessageType.COMMITTEE_INPUT, config.clients)
-        ServerRounds.__init__(self, config, VeiledState(round=first, sum=RingSum(config.layout)), secrets)
+        ServerRounds.__init__(self, config, VeiledState(round=first, sum=RunningSum(config.layout)), secrets)
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         with self._taking() as round_:

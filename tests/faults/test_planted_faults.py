@@ -88,8 +88,8 @@ from secagg.config import SERVER
 from secagg.dp import DistributedNoise, Ledger, PrivacyGuarantee, Release
 from secagg.encoder import EncodedSum
 from secagg.encryption import Encrypted, choose_parameters, generate_contexts, sign_context
+from secagg.encryption.cipher import pack
 from secagg.encryption.key_holder import KeyHolder
-from secagg.encryption.residues import pack
 from secagg.encryption.seal import load_public
 from secagg.entropy import Entropy
 from secagg.masked.messages import Roster, SealedShares, UnmaskRequest, UnmaskShares

@@ -17,7 +17,7 @@ from secagg import CommitteeSum, InOneProcess, Layout, MaskedSum, PlainSum
 from secagg.config import SERVER
 from secagg.durable import DurableServer
 from secagg.encryption import encrypted
-from secagg.encryption.residues import CiphertextSum
+from secagg.encryption.cipher import CiphertextSum
 from secagg.errors import LocalProtocolError
 from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector

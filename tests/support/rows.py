@@ -24,8 +24,7 @@ from secagg import (
 )
 from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
 from secagg.encoder import EncodedSum
-from secagg.encryption import encrypted
-from secagg.encryption.parameters import Scheme
+from secagg.encryption import SchemeName, encrypted
 from secagg.entropy import Entropy
 from secagg.masked.series import MaskedSeries, SeriesMember
 from secagg.primitives.boxes import BoxKey
@@ -88,7 +87,7 @@ def committee_with_identities(
 
 @lru_cache(maxsize=64)
 def over(
-    alone: Make, scheme: Scheme, layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
+    alone: Make, scheme: SchemeName, layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes
 ) -> InOneProcess:
     """Keys are drawn by the operating system, so the same session must come back when it is asked for again."""
     needs("tenseal")

@@ -14,11 +14,12 @@ from support.extras import needs
 from secagg.encryption import (
     ContextPair,
     EncryptionParameters,
+    SchemeName,
     VectorCipher,
     choose_parameters,
     generate_contexts,
 )
-from secagg.encryption.parameters import Scheme, largest_prime_below
+from secagg.encryption.rings import largest_prime_below
 from secagg.errors import MalformedMessageError, SumOutOfBoundsError
 from secagg.layout import Layout
 from secagg.ring import RingVector
@@ -34,7 +35,7 @@ def keys_for(parameters: EncryptionParameters) -> ContextPair:
     return generate_contexts(parameters)
 
 
-def cipher_for(layout: Layout, n_clients: int, scheme: Scheme, *, masked: bool = False) -> VectorCipher:
+def cipher_for(layout: Layout, n_clients: int, scheme: SchemeName, *, masked: bool = False) -> VectorCipher:
     """The cipher with the best parameters."""
     parameters = choose_parameters(layout, n_clients, scheme=scheme, masked=masked)
     return VectorCipher(layout=layout, parameters=parameters, n_clients=n_clients, masked=masked)
@@ -79,7 +80,7 @@ layouts = st.lists(
 @both
 @given(layout=layouts, declared=st.integers(1, 300), came=st.integers(1, 5), seed=st.integers(0, 2**32))
 @settings(max_examples=8)
-def test_masked_words_add_up_exactly(scheme: Scheme, layout: Layout, declared: int, came: int, seed: int) -> None:
+def test_masked_words_add_up_exactly(scheme: SchemeName, layout: Layout, declared: int, came: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     cipher = cipher_for(layout, max(declared, came), scheme, masked=True)
     check_sum(cipher, [random_words(layout, rng) for _ in range(came)])
@@ -89,7 +90,7 @@ def test_masked_words_add_up_exactly(scheme: Scheme, layout: Layout, declared: i
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_extremes_of_a_whole_cohort_stay_within_the_proven_error(
-    scheme: Scheme, masked: bool, sign: int, record_property: pytest.RecordProperty
+    scheme: SchemeName, masked: bool, sign: int, record_property: pytest.RecordProperty
 ) -> None:
     n = 24
     layout = Layout.of([("wide", 300, 2**47), ("narrow", 3000, 2**20), ("full", 5, 2**63 - 1)])
@@ -103,7 +104,7 @@ def test_extremes_of_a_whole_cohort_stay_within_the_proven_error(
 
 
 @both
-def test_every_slot_at_its_bound(scheme: Scheme, record_property: pytest.RecordProperty) -> None:
+def test_every_slot_at_its_bound(scheme: SchemeName, record_property: pytest.RecordProperty) -> None:
     """All slots of a ciphertext equal and extreme: the one message whose coefficients are as large as its slots."""
     n = 16
     layout = Layout.of([("s", 4096, n * (2**25 - 1))])
@@ -117,7 +118,7 @@ def test_every_slot_at_its_bound(scheme: Scheme, record_property: pytest.RecordP
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("n", [100, 1000])
 def test_large_cohorts_stay_within_the_proven_error(
-    scheme: Scheme, masked: bool, n: int, record_property: pytest.RecordProperty
+    scheme: SchemeName, masked: bool, n: int, record_property: pytest.RecordProperty
 ) -> None:
     layout = Layout.of([("gram", 3000, 2**45), ("cross", 1000, 2**31 - 1), ("count", 3, 2**17)])
     cipher = cipher_for(layout, n, scheme, masked=masked)
@@ -145,7 +146,7 @@ def report(cipher: VectorCipher, error: float, record_property: pytest.RecordPro
 @both
 @pytest.mark.parametrize("degree", [4096, 8192, 16384])
 def test_all_degrees_and_several_primes_work(
-    scheme: Scheme, degree: int, record_property: pytest.RecordProperty
+    scheme: SchemeName, degree: int, record_property: pytest.RecordProperty
 ) -> None:
     """Degrees that the choice takes for few layouts only."""
     layout, n = Layout.of([("s", 50, 2**22)]), 3
@@ -166,7 +167,7 @@ def test_all_degrees_and_several_primes_work(
 class TestRefusals:
     LAYOUT = Layout.of([("s", 30, 2**30)])
 
-    def test_ciphertexts_under_another_key_do_not_decrypt(self, scheme: Scheme) -> None:
+    def test_ciphertexts_under_another_key_do_not_decrypt(self, scheme: SchemeName) -> None:
         cipher = cipher_for(self.LAYOUT, 3, scheme)
         other = generate_contexts(cipher.parameters)
         total = cipher.empty_sum()
@@ -179,7 +180,7 @@ class TestRefusals:
 
     @given(seed=st.integers(0, 2**32))
     @settings(max_examples=10)
-    def test_any_residues_are_decrypted_or_refused_without_a_crash(self, scheme: Scheme, seed: int) -> None:
+    def test_any_residues_are_decrypted_or_refused_without_a_crash(self, scheme: SchemeName, seed: int) -> None:
         rng = np.random.default_rng(seed)
         cipher = cipher_for(self.LAYOUT, 3, scheme)
         good = encrypted_sum(cipher, [extreme_integers(self.LAYOUT, 3, 1)])
@@ -189,7 +190,7 @@ class TestRefusals:
         with pytest.raises((SumOutOfBoundsError, MalformedMessageError)):
             cipher.decrypt(bytes(mutated), keys_for(cipher.parameters).secret_context)
 
-    def test_a_cohort_that_breaks_its_bound_is_noticed_where_slots_have_room(self, scheme: Scheme) -> None:
+    def test_a_cohort_that_breaks_its_bound_is_noticed_where_slots_have_room(self, scheme: SchemeName) -> None:
         layout = Layout.of([("s", 30, 2**26)])
         cipher = cipher_for(layout, 3, scheme)
         assert scheme == "ckks" or cipher.parameters.plain_modulus > 4 * 2**26
@@ -197,7 +198,7 @@ class TestRefusals:
         with pytest.raises(SumOutOfBoundsError, match="bound"):
             cipher.decrypt(encrypted, keys_for(cipher.parameters).secret_context)
 
-    def test_an_unsafe_choice_that_was_forced_is_noticed(self, scheme: Scheme) -> None:
+    def test_an_unsafe_choice_that_was_forced_is_noticed(self, scheme: SchemeName) -> None:
         """The proof is not vacuous: past its limit sums do go wrong, and the noise budget says so."""
         unsafe = replace(choose_parameters(self.LAYOUT, 3, scheme=scheme))
         if scheme == "ckks":
@@ -216,7 +217,7 @@ class TestRefusals:
             # The bound is above 1/2 as well, so nothing is refused; the integers are wrong.
             assert forced.decrypt(upload, keys.secret_context).vector.to_bytes() != vector.to_bytes()
 
-    def test_two_encryptions_of_one_vector_differ(self, scheme: Scheme) -> None:
+    def test_two_encryptions_of_one_vector_differ(self, scheme: SchemeName) -> None:
         cipher = cipher_for(self.LAYOUT, 3, scheme)
         vector, key = extreme_integers(self.LAYOUT, 3, 1), keys_for(cipher.parameters).public_context
         assert cipher.encrypt(vector, key) != cipher.encrypt(vector, key)

@@ -8,11 +8,10 @@ from scipy import stats
 from support.extras import needs
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum, PlainSum
-from secagg.encryption import choose_parameters, encrypted, generate_contexts, rounding, seal
+from secagg.encryption import SchemeName, choose_parameters, encrypted, generate_contexts, rounding, schemes
 from secagg.encryption.adversary import NoiseOfSum
-from secagg.encryption.noise import ROUNDING_WIDTH
-from secagg.encryption.parameters import Scheme
-from secagg.encryption.vector_cipher import VectorCipher
+from secagg.encryption.cipher import VectorCipher
+from secagg.encryption.rounding import ROUNDING_WIDTH
 from secagg.ring import RingVector
 
 needs("tenseal")
@@ -21,7 +20,7 @@ LAYOUT = Layout.of([("gram", 16 * 4096, 2**18)])
 CLIENTS = (1, 2)
 
 
-def played(scheme: Scheme, sums: int, *, layout: Layout = LAYOUT) -> list[list[float]]:
+def played(scheme: SchemeName, sums: int, *, layout: Layout = LAYOUT) -> list[list[float]]:
     """For each of several sums of two clients: the noise's leaning towards a client's vector, and towards another."""
     parameters = choose_parameters(layout, len(CLIENTS), scheme=scheme)
     cipher, keys = VectorCipher(layout=layout, parameters=parameters, n_clients=2), generate_contexts(parameters)
@@ -62,7 +61,7 @@ def test_the_noise_of_a_bfv_sum_does_not_lean_towards_a_guessed_vector(monkeypat
     wide = Layout.of([("gram", 4096, 2**44)])  # more primes than one
     assert all(right < LIMIT for right, _ in played("bfv", 1, layout=wide))
     assert together([right for right, _ in played("bfv", SUMS)]) < LIMIT
-    monkeypatch.setattr(seal, "round_at_random", lambda residues, *_: residues)  # SEAL's own rounding
+    monkeypatch.setattr(schemes, "round_at_random", lambda residues, *_: residues)  # SEAL's own rounding
     found = played("bfv", SUMS)
     assert together([right for right, _ in found]) > 3.5  # missed with probability Phi(3.5 - 8.4) = 5e-7
     assert together([wrong for _, wrong in found]) < LIMIT

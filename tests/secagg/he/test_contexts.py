@@ -9,8 +9,7 @@ import pytest
 from support.extras import needs
 
 import secagg
-from secagg.encryption import choose_parameters, generate_contexts
-from secagg.encryption.parameters import Scheme
+from secagg.encryption import SchemeName, choose_parameters, generate_contexts
 from secagg.encryption.seal import load_public, load_secret, tenseal
 from secagg.errors import ConfigurationError
 from secagg.layout import Layout
@@ -24,7 +23,7 @@ class TestContexts:
     def _has_tenseal(self) -> None:
         needs("tenseal")
 
-    def test_the_public_context_holds_no_secret_key(self, scheme: Scheme) -> None:
+    def test_the_public_context_holds_no_secret_key(self, scheme: SchemeName) -> None:
         keys = generate_contexts(choose_parameters(LAYOUT, 5, scheme=scheme))
         public, secret = (tenseal().context_from(data) for data in (keys.public_context, keys.secret_context))
         assert not public.is_private()
@@ -33,7 +32,7 @@ class TestContexts:
         assert secret.is_private()
         assert len(keys.public_context) < len(keys.secret_context)
 
-    def test_neither_kind_passes_for_the_other(self, scheme: Scheme) -> None:
+    def test_neither_kind_passes_for_the_other(self, scheme: SchemeName) -> None:
         parameters = choose_parameters(LAYOUT, 5, scheme=scheme)
         keys = generate_contexts(parameters)
         with pytest.raises(ConfigurationError, match="a public context is needed and this one holds the secret key"):
@@ -41,20 +40,20 @@ class TestContexts:
         with pytest.raises(ConfigurationError, match="a secret context is needed to decrypt and this one is public"):
             load_secret(parameters, keys.public_context)
 
-    def test_a_context_of_other_parameters_is_refused(self, scheme: Scheme) -> None:
+    def test_a_context_of_other_parameters_is_refused(self, scheme: SchemeName) -> None:
         parameters = choose_parameters(LAYOUT, 5, scheme=scheme)
         other = choose_parameters(Layout.of([("s", 20, 2**30)]), 5, scheme=scheme)
         with pytest.raises(ConfigurationError, match="of other parameters than the session's"):
             load_public(other, generate_contexts(parameters).public_context)
 
     @pytest.mark.parametrize("broken", [b"", b"\0" * 50, b"x" * 10_000, b"\x0a" * (1 << 20)])
-    def test_what_is_no_context_is_refused(self, scheme: Scheme, broken: bytes) -> None:
+    def test_what_is_no_context_is_refused(self, scheme: SchemeName, broken: bytes) -> None:
         parameters = choose_parameters(LAYOUT, 5, scheme=scheme)
         with pytest.raises(ConfigurationError, match=r"no TenSEAL context|takes 1 to"):
             load_public(parameters, broken)
 
     def test_a_ring_that_nobody_asked_for_is_refused_before_its_tables_are_built(
-        self, scheme: Scheme, monkeypatch: pytest.MonkeyPatch
+        self, scheme: SchemeName, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         parameters = choose_parameters(LAYOUT, 5, scheme=scheme)
         large = tenseal().context(
@@ -71,14 +70,14 @@ class TestContexts:
         with pytest.raises(ConfigurationError, match="of other parameters"):
             load_public(parameters, data)
 
-    def test_a_damaged_context_is_refused(self, scheme: Scheme) -> None:
+    def test_a_damaged_context_is_refused(self, scheme: SchemeName) -> None:
         parameters = choose_parameters(LAYOUT, 5, scheme=scheme)
         data = generate_contexts(parameters).public_context
         for damaged in (data[:-1], data[: len(data) // 2], data[:30] + b"\xff" * 30 + data[60:]):
             with pytest.raises(ConfigurationError):
                 load_public(parameters, damaged)
 
-    def test_secrets_do_not_print(self, scheme: Scheme) -> None:
+    def test_secrets_do_not_print(self, scheme: SchemeName) -> None:
         keys = generate_contexts(choose_parameters(LAYOUT, 5, scheme=scheme))
         assert len(repr(keys)) < 50
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.extras import needs
 
-from secagg.encryption.parameters import is_prime, largest_prime_below, largest_primes
+from secagg.encryption.rings import is_prime, largest_prime_below, largest_primes
 
 
 @pytest.mark.parametrize("degree", [4096, 8192, 16384])

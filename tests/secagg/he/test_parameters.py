@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.encryption import choose_parameters, explain_choice
-from secagg.encryption.choice import best_candidate
-from secagg.encryption.noise import FAILURE_BITS, MARGIN, MAX_SLOTS
-from secagg.encryption.parameters import MAX_MODULUS_BITS, EncryptionParameters, Scheme, largest_prime_below
-from secagg.encryption.vector_cipher import VectorCipher
+from secagg.encryption import SchemeName, choose_parameters, cipher, explain_choice
+from secagg.encryption.cipher import VectorCipher, best_cipher
+from secagg.encryption.rings import MAX_MODULUS_BITS, RINGS, SPECIAL_PRIME_BITS, Ring, largest_prime_below
+from secagg.encryption.schemes import FAILURE_BITS, MARGIN, MAX_SLOTS, EncryptionParameters
 from secagg.errors import ConfigurationError
 from secagg.layout import Layout
 
@@ -62,28 +61,53 @@ def test_a_change_for_the_worse_is_refused(
 @given(layout=layouts, n_clients=st.integers(1, 2**20), masked=st.booleans(), scheme=st.sampled_from(["bfv", "ckks"]))
 @settings(max_examples=15)
 def test_every_choice_is_safe_and_carries_its_layout(
-    layout: Layout, n_clients: int, masked: bool, scheme: Scheme
+    layout: Layout, n_clients: int, masked: bool, scheme: SchemeName
 ) -> None:
     chosen = choose_parameters(layout, n_clients, scheme=scheme, masked=masked)
     assert sum(chosen.all_prime_bits) <= MAX_MODULUS_BITS[chosen.degree]
     assert chosen.error_bound <= MARGIN < 0.5
-    cipher = VectorCipher(layout=layout, parameters=chosen, n_clients=n_clients, masked=masked)
-    assert cipher.plan.needed_bound <= chosen.slot_bound
-    assert cipher.upload_bytes == best_candidate(layout, n_clients, scheme=scheme, masked=masked).upload_bytes
+    carried = VectorCipher(layout=layout, parameters=chosen, n_clients=n_clients, masked=masked)
+    assert carried.plan.needed_bound <= chosen.slot_bound
+    assert carried.upload_bytes == best_cipher(layout, n_clients, scheme=scheme, masked=masked).upload_bytes
+
+
+def every_ring() -> tuple[Ring, ...]:
+    """Each degree with each modulus of up to 100 bits that it is secure with: as few primes as equal as possible."""
+    rings = []
+    for degree in (4096, 8192, 16384):
+        for bits in range(32, min(100, MAX_MODULUS_BITS[degree] - SPECIAL_PRIME_BITS) + 1, 4):
+            count = -(-bits // 60)
+            small, larger = divmod(bits // 4, count)
+            sizes = tuple(4 * (small + (place < larger)) for place in range(count))
+            rings.append(Ring(degree=degree, prime_bits=sizes))
+    return tuple(rings)
+
+
+@given(layout=layouts, n_clients=st.integers(1, 2**20), masked=st.booleans(), scheme=st.sampled_from(["bfv", "ckks"]))
+@settings(max_examples=15)
+def test_the_table_gives_what_a_search_of_all_rings_finds(
+    layout: Layout, n_clients: int, masked: bool, scheme: SchemeName
+) -> None:
+    chosen = choose_parameters(layout, n_clients, scheme=scheme, masked=masked)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cipher, "RINGS", every_ring())
+        searched = best_cipher.__wrapped__(layout, n_clients, scheme=scheme, masked=masked)
+    assert chosen == searched.parameters
+    assert set(RINGS) < set(every_ring())
 
 
 @given(layout=layouts, n_clients=st.integers(2, 5000))
 @settings(max_examples=15)
 def test_the_choice_is_never_the_larger_scheme_unless_that_one_tells_carries(layout: Layout, n_clients: int) -> None:
-    best = {name: best_candidate(layout, n_clients, scheme=name) for name in ("bfv", "ckks")}
-    free = best_candidate(layout, n_clients)
+    best = {name: best_cipher(layout, n_clients, scheme=name) for name in ("bfv", "ckks")}
+    free = best_cipher(layout, n_clients)
     assert free.upload_bytes == min(c.upload_bytes for c in best.values() if c.tells_carries == free.tells_carries)
     assert free.tells_carries == all(c.tells_carries for c in best.values())
 
 
 def test_sums_that_fit_a_slot_tell_the_key_holder_the_total_only() -> None:
     for bits in range(8, 58):
-        found = best_candidate(Layout.of([("s", 100, 2**bits)]), 20, scheme="bfv")
+        found = best_cipher(Layout.of([("s", 100, 2**bits)]), 20, scheme="bfv")
         assert not found.tells_carries, bits
 
 
@@ -101,7 +125,7 @@ def test_a_total_beyond_what_the_slots_carry_is_refused_at_construction() -> Non
 def test_the_explanation_names_choice_margin_probability_and_bytes(capsys: pytest.CaptureFixture[str]) -> None:
     text = explain_choice(LAYOUT, 50)
     print(text)
-    chosen = best_candidate(LAYOUT, 50)
+    chosen = best_cipher(LAYOUT, 50)
     for part in (
         "chosen: bfv",
         "passed over: ckks",
@@ -124,7 +148,7 @@ def test_a_cohort_that_nothing_carries_is_refused() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["bfv", "ckks"])
-def test_more_slots_than_the_failure_bound_counts_are_refused(scheme: Scheme) -> None:
+def test_more_slots_than_the_failure_bound_counts_are_refused(scheme: SchemeName) -> None:
     wide = choose_parameters(Layout.of([("s", 1, 1)]), 2, scheme=scheme)
     most = Layout.of((f"s{place}", 2**32, 1) for place in range(256))
     assert VectorCipher(layout=most, parameters=wide, n_clients=2).plan.n_slots == MAX_SLOTS

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.encryption.parameters import EncryptionParameters
-from secagg.encryption.residues import CiphertextSum, Residues, pack, unpack
+from secagg.encryption import EncryptionParameters
+from secagg.encryption.cipher import CiphertextSum, Residues, pack, unpack
 from secagg.errors import MalformedMessageError
 
 
