@@ -17,7 +17,6 @@ from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import (
     ConfigurationError,
-    HelperMissingError,
     LocalProtocolError,
     ReceiptError,
     RemoteProtocolError,
@@ -109,8 +108,7 @@ class ReceiptedSum(OverSum):
     @property
     def countersigners(self) -> tuple[PartyId, ...]:
         """Who may countersign."""
-        by = {SignedBy.CLIENTS: self.clients, SignedBy.HELPERS: self.helpers}
-        return by.get(self.signed_by, ())
+        return {SignedBy.CLIENTS: self.clients, SignedBy.HELPERS: self.helpers}.get(self.signed_by, ())
 
     @property
     def quorum(self) -> int:
@@ -133,7 +131,8 @@ class ReceiptedSum(OverSum):
     @property
     def costs(self) -> Mapping[str, PartyCost]:
         """The costs of the sum under it, and those of its receipts with the longest path in the tree of uploads."""
-        costs, path, nothing = dict(self.protocol.costs), (bytes(HASH_BYTES),) * _levels(len(self.clients)), bytes(32)
+        nothing = bytes(HASH_BYTES)
+        costs, path = dict(self.protocol.costs), (nothing,) * (len(self.clients) - 1).bit_length()
         receipt = Receipt(
             statement=Statement(configuration=nothing, survivors=self.clients, uploads=nothing, total=nothing),
             signature=bytes(SIGNATURE_BYTES),
@@ -143,9 +142,8 @@ class ReceiptedSum(OverSum):
         costs[CLIENT_ROLE] += _cost([], [len(receipt.to_bytes())])
         if self.countersigners:
             (role,) = {CLIENT_ROLE} if self.signed_by is SignedBy.CLIENTS else costs.keys() - {CLIENT_ROLE}
-            request = CountersignRequest(
-                dropouts=(), uploads=nothing, total=nothing, path=path if role == CLIENT_ROLE else ()
-            )
+            own = path if role == CLIENT_ROLE else ()
+            request = CountersignRequest(dropouts=(), uploads=nothing, total=nothing, path=own)
             costs[role] += _cost([SIGNATURE_BYTES], [len(request.to_payload())])
         return costs
 
@@ -192,11 +190,6 @@ class ReceiptedSum(OverSum):
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ReceiptedServer:
         """Return the server's session; its ``receipt`` is there once the total is countersigned."""
         return ReceiptedServer(self, self.protocol.server(secrets=secrets, entropy=entropy), secrets)
-
-
-def _levels(n_clients: int) -> int:
-    """The longest path of a tree over so many uploads."""
-    return (n_clients - 1).bit_length()
 
 
 def _cost(up: list[int], down: list[int]) -> PartyCost:
@@ -327,9 +320,9 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
             uploads=asked.uploads,
             total=asked.total,
         )
-        self._check(told, self._inclusion(asked.path))
-        said = statement(COUNTERSIGNER_LABEL, *told.parts)
-        fingerprint = hashlib.sha256(said).digest()
+        own = Inclusion(party=self.party, upload=self._kept.upload, path=asked.path)
+        self._check(told, own if self.party in config.clients else None)
+        fingerprint = hashlib.sha256(statement(COUNTERSIGNER_LABEL, *told.parts)).digest()
         if self._kept.signed == fingerprint:
             raise RepeatedMessageError("this request for a countersignature was answered already", peer=SERVER)
         if self._kept.signed:
@@ -356,18 +349,14 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
             self._keep(payload)
         self._kept.receipt = payload
 
-    def _inclusion(self, path: Path) -> Inclusion | None:
-        """Where a client's own upload is said to be; a helper has none."""
-        if self.party not in self._config.clients:
-            return None
-        return Inclusion(party=self.party, upload=self._kept.upload, path=path)
-
     def _check(self, told: Statement, inclusion: Inclusion | None) -> None:
         """Refuse a statement without this client's own upload, or about other survivors than were agreed to."""
-        kept, is_client = self._kept, self.party in self._config.clients
-        if inclusion is not None and (not kept.upload or inclusion.upload != kept.upload):
-            raise RemoteProtocolError("it has a total signed that says nothing of this client's upload", peer=SERVER)
+        kept = self._kept
         if inclusion is not None:
+            if not kept.upload or inclusion.upload != kept.upload:
+                raise RemoteProtocolError(
+                    "it has a total signed that says nothing of this client's upload", peer=SERVER
+                )
             try:
                 check_path(told, inclusion)
             except ReceiptError as error:
@@ -378,7 +367,7 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
             raise RemoteProtocolError(
                 "it has a total signed before this client was asked to agree to the survivors", peer=SERVER
             )
-        if kept.survivors != told.survivors and (kept.survivors is not None or not is_client):
+        if kept.survivors != told.survivors and (kept.survivors is not None or inclusion is None):
             raise RemoteProtocolError("it has other survivors signed than this party agreed to", peer=SERVER)
 
 
@@ -459,15 +448,11 @@ class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
             return requests if self._under.result is None else self._ask()
         if kept.stage is Stage.COUNTERSIGNING and kept.round is not None:
             round_, kept.round, kept.stage = kept.round, None, Stage.FAILED
-            self._need_quorum(round_)
+            if self._config.signed_by is SignedBy.HELPERS and len(round_.answered) < self._config.quorum:
+                round_.need_all()
+            round_.need(self._config.quorum)
             return self._give()
         raise LocalProtocolError("this session is over; start a new one")
-
-    def _need_quorum(self, round_: Round) -> None:
-        needed = self._config.quorum
-        if self._config.signed_by is SignedBy.HELPERS and len(round_.answered) < needed:
-            raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)))
-        round_.need(needed)
 
     def _ask(self) -> Mapping[PartyId, bytes]:
         told, paths = self._told()

@@ -1,4 +1,4 @@
-"""What stays of a finished sum: a small statement about uploads, survivors and total, signed, that verifies offline.
+"""Receipts of finished sums: a signed statement about uploads, survivors and total, that verifies offline.
 
 A client's copy proves that the hash of its upload is in the set that was signed. It is not proof that the server added
 it: nobody but the server sees the addition. With countersignatures of a quorum a second total of the same sum cannot
@@ -27,6 +27,7 @@ _MAGIC = b"SAGR\x02"
 HASH_BYTES = 32
 MAX_LEVELS = 20
 """Of a tree over as many clients as a cohort can have."""
+SERVER_LABEL, COUNTERSIGNER_LABEL = "receipt", "countersignature"
 
 Path = tuple[bytes, ...]
 """The hashes beside a leaf's way to the root, from the leaf up."""
@@ -54,18 +55,9 @@ class Statement:
         return self.configuration, write_parties(self.survivors), self.uploads, self.total
 
 
-SERVER_LABEL, COUNTERSIGNER_LABEL = "receipt", "countersignature"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inclusion:
-    """Where one client's upload stands among those that were signed.
-
-    Args:
-        party: whose it is.
-        upload: SHA-256 of the whole message that brought its vector, as it was sent.
-        path: from it to the root.
-    """
+    """The place of a party's upload (SHA-256 of the whole message, as sent) in the tree, with the path to its root."""
 
     party: PartyId
     upload: bytes
@@ -114,8 +106,12 @@ class Receipt:
             raise ReceiptError("this receipt is not signed by this server, or was changed")
         if countersigners is not None:
             self._check_countersignatures(countersigners, quorum(countersigners, corrupt))
-        if party:
-            self._check_inclusion(party)
+        if party and party not in self.statement.survivors:
+            raise ReceiptError(f"the vector of party {party} is not in this total")
+        if party and (self.inclusion is None or self.inclusion.party != party):
+            raise ReceiptError(f"this copy does not say where the upload of party {party} is; take that party's own")
+        if party and self.inclusion is not None:
+            check_path(self.statement, self.inclusion)
 
     def _check_countersignatures(self, countersigners: Mapping[PartyId, bytes], needed: int) -> None:
         said = statement(COUNTERSIGNER_LABEL, *self.statement.parts)
@@ -127,13 +123,6 @@ class Receipt:
                 f"this total needs {needed} countersignatures of {len(countersigners)} and has "
                 f"{len(self.countersignatures)}: another total of the same sum could have as many"
             )
-
-    def _check_inclusion(self, party: PartyId) -> None:
-        if party not in self.statement.survivors:
-            raise ReceiptError(f"the vector of party {party} is not in this total")
-        if self.inclusion is None or self.inclusion.party != party:
-            raise ReceiptError(f"this copy does not say where the upload of party {party} is; take that party's own")
-        check_path(self.statement, self.inclusion)
 
     def verify_total(self, total: IntVector) -> None:
         """Check that it is the receipt of this total.
@@ -147,21 +136,13 @@ class Receipt:
             raise ReceiptError("this receipt is for another total")
 
     def to_bytes(self) -> bytes:
-        """The receipt as bytes."""
-        said, proof = self.statement, b"\0"
-        if self.inclusion is not None:
-            party = self.inclusion.party.to_bytes(4, "big")
-            proof = b"\1" + party + self.inclusion.upload + write_path(self.inclusion.path)
-        return b"".join(
-            [
-                _MAGIC,
-                said.configuration + said.uploads + said.total + self.signature,
-                write_parties(said.survivors),
-                write_entries(dict(self.countersignatures)),
-                bytes([bool(self.opening)]) + self.opening,
-                proof,
-            ]
-        )
+        """Return the receipt as bytes."""
+        said, own, proof = self.statement, self.inclusion, b"\0"
+        if own is not None:
+            proof = b"\1" + own.party.to_bytes(4, "big") + own.upload + write_path(own.path)
+        signed = said.configuration + said.uploads + said.total + self.signature + write_parties(said.survivors)
+        opening = bytes([bool(self.opening)]) + self.opening
+        return _MAGIC + signed + write_entries(dict(self.countersignatures)) + opening + proof
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Receipt:
@@ -182,7 +163,9 @@ class Receipt:
                 ),
                 countersignatures=reader.entries(SIGNATURE_BYTES),
                 opening=reader.take(HASH_BYTES * _number(reader, 1)),
-                inclusion=_read_inclusion(reader) if _number(reader, 1) else None,
+                inclusion=Inclusion(party=reader.number(), upload=reader.take(HASH_BYTES), path=read_path(reader))
+                if _number(reader, 1)
+                else None,
             )
             reader.end()
         except MalformedMessageError as error:
@@ -196,7 +179,7 @@ class Receipt:
 
 
 def quorum(countersigners: Collection[PartyId], corrupt: int | None = None) -> int:
-    """How many must countersign, so that two totals of one sum take too many who sign both.
+    """Return how many must countersign, so that two totals of one sum take too many who sign both.
 
     Args:
         countersigners: who may.
@@ -209,12 +192,12 @@ def quorum(countersigners: Collection[PartyId], corrupt: int | None = None) -> i
 
 
 def opening_of(identity: IdentityKey, configuration: bytes) -> bytes:
-    """What opens a server's commitment to the total of a sum; it alone can make it, and makes it anew after a crash."""
+    """Return what opens a server's commitment to a total; it alone can make it, and makes it anew after a crash."""
     return derive_key(identity.secret, "opening of a total", configuration)
 
 
 def commitment(total: IntVector, opening: bytes, configuration: bytes) -> bytes:
-    """What binds to a total and tells nothing of it to whoever does not have its opening."""
+    """Return what binds to a total and tells nothing of it to whoever does not have its opening."""
     return hashlib.sha256(length_prefixed(opening, configuration, total.astype("<i8").tobytes())).digest()
 
 
@@ -233,7 +216,7 @@ def check_evidence(one: Receipt, other: Receipt, server_identity: bytes) -> None
 
 
 def tree_of(uploads: Mapping[PartyId, bytes]) -> tuple[bytes, dict[PartyId, Path]]:
-    """The root over the hashes of all uploads, and each one's path to it: RFC 9162, sections 2.1.1 and 2.1.3.1."""
+    """Return the root over the hashes of all uploads, and each one's path to it: RFC 9162, 2.1.1 and 2.1.3.1."""
     root, paths = _tree([_leaf(party, uploads[party]) for party in sorted(uploads)])
     return root, dict(zip(sorted(uploads), paths, strict=True))
 
@@ -252,12 +235,12 @@ def check_path(said: Statement, inclusion: Inclusion) -> None:
 
 
 def write_path(path: Path) -> bytes:
-    """The bytes that ``read_path`` reads."""
+    """Return the bytes that ``read_path`` reads."""
     return bytes([len(path)]) + b"".join(path)
 
 
 def read_path(reader: Reader) -> Path:
-    """The next path of a message."""
+    """Read the next path of a message."""
     return tuple(reader.take(HASH_BYTES) for _ in range(_number(reader, MAX_LEVELS)))
 
 
@@ -289,10 +272,6 @@ def _leaf(party: PartyId, upload: bytes) -> bytes:
 
 def _node(left: bytes, right: bytes) -> bytes:
     return hashlib.sha256(b"\1" + left + right).digest()
-
-
-def _read_inclusion(reader: Reader) -> Inclusion:
-    return Inclusion(party=reader.number(), upload=reader.take(HASH_BYTES), path=read_path(reader))
 
 
 def _number(reader: Reader, most: int) -> int:
