@@ -2,7 +2,6 @@
 
 from secagg.dp.accountant import PrivacyGuarantee, Release, calibrate, guarantee
 from secagg.dp.audit import audit_noise
-from secagg.dp.cross_checks import SecondOpinion, second_opinions
 from secagg.dp.discrete_gaussian import DiscreteGaussian
 from secagg.dp.errors import BudgetExceededError, LedgerError, MissingExtraError, PrivacyError
 from secagg.dp.ledger import Budget, Ledger
@@ -23,10 +22,8 @@ __all__ = [
     "PrivacyError",
     "PrivacyGuarantee",
     "Release",
-    "SecondOpinion",
     "audit_noise",
     "calibrate",
     "guarantee",
     "make_room",
-    "second_opinions",
 ]

@@ -1,6 +1,6 @@
 """From zero-concentrated and Gaussian differential privacy to (epsilon, delta) and back.
 
-Written here, though dp-accounting and Opacus have conversions of their own (``cross_checks`` asks them): a guarantee is
+Written here, though dp-accounting and Opacus have conversions of their own (``compare`` asks them too): a guarantee is
 stated without either installed, the way back to rho is not among theirs, and for Gaussians this is their RDP conversion
 at the best of all real orders instead of the best of a list.
 """

@@ -34,12 +34,13 @@ from analytic_secagg.modes import Mode
 from analytic_secagg.privacy import PrivacyPlan, PrivateForm
 from analytic_secagg.sum_setup import SumSetup
 from secagg import InsecureSeededEntropy, MaskedSum, PlainSum, SumProtocol
-from secagg.dp import MissingExtraError, Release, SecondOpinion, second_opinions
+from secagg.dp import MissingExtraError, Release
 from simulations.compare.dpsgd import DPSGD, PrivateBaseline
 from simulations.compare.dropouts import NO_DROPOUTS, Dropouts
 from simulations.compare.options import CompareOptions
 from simulations.compare.personal import LocalSplit, PersonalScores, personal_scores, split_locally
 from simulations.compare.reference import accuracy
+from simulations.compare.second_opinions import SecondOpinion, second_opinions
 from simulations.compare.tuning import Grid, Tuned, candidates, held_out, n_trials, tune, tuning_sentences
 from simulations.data.partitions import Partition, parse_partition
 from simulations.report.document import Count, Natural, NotNegative, Part, Record, computed

@@ -23,11 +23,11 @@ from secagg.dp import (
     Release,
     calibrate,
     guarantee,
-    second_opinions,
 )
 from secagg.dp.accountant import _tight_epsilon
 from secagg.dp.conversions import gdp_delta
 from secagg.dp.discrete_gaussian import TAIL_MASS
+from simulations.compare.second_opinions import second_opinions
 
 
 def release(rho: Fraction, **slacks: float) -> Release:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from secagg.dp.accountant import Release
-from secagg.dp.errors import MissingExtraError
+from secagg.dp import MissingExtraError, Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
