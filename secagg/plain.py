@@ -10,7 +10,7 @@ from secagg.costs import PartyCost
 from secagg.encoder import EncodedSum, RunningSum
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError
-from secagg.one_message import SpeaksOnce
+from secagg.one_shot import OneShotClient
 from secagg.ring import RingVector
 from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
@@ -103,7 +103,7 @@ class PlainSum(EncodedSum):
         return *self.encoder.digested, needed, *filter(None, [self.encoder.holder_identity])
 
 
-class PlainClient(SpeaksOnce):
+class PlainClient(OneShotClient):
     """Sends one message and expects none."""
 
     _config: PlainSum

@@ -23,9 +23,9 @@ from secagg.errors import (
     RepeatedMessageError,
 )
 from secagg.layout import Layout
-from secagg.over_sum import OverSum
 from secagg.party import Party
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, statement, verifies
+from secagg.protocol_wrapper import ProtocolWrapper
 from secagg.receipts import (
     COUNTERSIGNER_LABEL,
     HASH_BYTES,
@@ -67,7 +67,7 @@ class SignedBy(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiptedSum(OverSum):
+class ReceiptedSum(ProtocolWrapper):
     """Any sum with identities, and a receipt of its total.
 
     Args:

@@ -16,7 +16,7 @@ from secagg.committee.messages import (
     seed_commitment,
 )
 from secagg.errors import ConfigurationError
-from secagg.one_message import SpeaksOnce
+from secagg.one_shot import OneShotClient
 from secagg.primitives.boxes import seal_box
 from secagg.primitives.mask_stream import add_masks
 from secagg.sessions import PartyId
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
 
 
-class CommitteeClient(SpeaksOnce):
+class CommitteeClient(OneShotClient):
     """Masks its vector with a fresh seed for each set of helpers and seals each helper the seeds of its sets."""
 
     _config: CommitteeSum

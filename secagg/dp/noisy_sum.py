@@ -14,7 +14,7 @@ from secagg.dp.noise import CoordinateNoise, DistributedNoise
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError, LocalProtocolError
 from secagg.layout import IntVector, Layout
-from secagg.over_sum import OverSum
+from secagg.protocol_wrapper import ProtocolWrapper
 from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
 from secagg.sums import NO_SECRETS, Guarantee, PartySecrets
 
@@ -37,7 +37,7 @@ def make_room(layout: Layout, n_clients: int, noise: DistributedNoise) -> Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoisySum(OverSum):
+class NoisySum(ProtocolWrapper):
     """Any secure sum, with each client's share of the noise added before its vector is masked or encrypted.
 
     Noise comes from a source of its own, by default the operating system, whatever entropy a session's keys and masks
@@ -122,7 +122,7 @@ class NoisySum(OverSum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CentralNoisySum(OverSum):
+class CentralNoisySum(ProtocolWrapper):
     """Any secure sum whose server adds all the noise: for those who trust the server with the exact total.
 
     Args:

@@ -12,7 +12,7 @@ from secagg import Assumptions
 from secagg.config import SumConfig
 from secagg.dp import DistributedNoise
 from secagg.encryption import Encrypted
-from secagg.over_sum import OverSum
+from secagg.protocol_wrapper import ProtocolWrapper
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "policies.md"
 
@@ -30,10 +30,10 @@ def kinds_of(base: type) -> Iterator[type]:
 
 def proposed() -> set[str]:
     """Class and name of each field that a constructor takes, under the class that declares it."""
-    sums = dict.fromkeys([*kinds_of(SumConfig), *kinds_of(OverSum)])
+    sums = dict.fromkeys([*kinds_of(SumConfig), *kinds_of(ProtocolWrapper)])
     own = [(kind, name) for kind in (*sums, *PARTS) for name in kind.__annotations__ if not name.startswith("_")]
     taken = {kind: {field.name for field in fields(kind) if field.init} for kind, _ in own}
-    return {f"{kind.__name__}.{name}" for kind, name in own if name in taken[kind] and kind is not OverSum}
+    return {f"{kind.__name__}.{name}" for kind, name in own if name in taken[kind] and kind is not ProtocolWrapper}
 
 
 def rows() -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""Sums over sums: who adds noise or receipts to any sum changes what it says here, and nothing else."""
+"""Base class of sums that wrap another one, to add noise or receipts to it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from secagg.sums import NO_SECRETS, Guarantee, Knowledge, PartySecrets, SumProto
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverSum:
-    """A sum over another one: what it leaves as it is.
+class ProtocolWrapper:
+    """A sum around another one; what it does not change is answered by that one.
 
     Args:
         protocol: the sum under it.

@@ -1,4 +1,4 @@
-"""Clients of sums in which a client speaks once and is asked nothing."""
+"""One-shot clients: each sends one message, with its vector, and is asked nothing."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Spoken:
     has_spoken: bool = False
 
 
-class SpeaksOnce(Party, Stored[Spoken]):
-    """A client whose one message brings its vector."""
+class OneShotClient(Party, Stored[Spoken]):
+    """Base class of one-shot clients."""
 
     _config: Any
 
