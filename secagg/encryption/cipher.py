@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Self
@@ -16,7 +17,7 @@ from typing import Self
 import numpy as np
 
 from secagg.encryption.digits import DigitPlan
-from secagg.encryption.rings import RINGS, Ring
+from secagg.encryption.rings import RINGS
 from secagg.encryption.schemes import FAILURE_BITS, MARGIN, MAX_SLOTS, SCHEMES, EncryptionParameters, SchemeName
 from secagg.encryption.seal import Residues, SecretKey, load_public
 from secagg.errors import ConfigurationError, MalformedMessageError
@@ -163,7 +164,7 @@ def choose_parameters(
 def best_cipher(
     layout: Layout, n_clients: int, *, scheme: SchemeName | None = None, masked: bool = False
 ) -> VectorCipher:
-    """The way with the smallest upload among those that tell the key holder the total and nothing else.
+    """Return the cipher with the smallest upload among those that tell the key holder the total and nothing else.
 
     If there is none (sums too wide for one slot), the smallest upload; among equals the smaller ring.
 
@@ -191,27 +192,9 @@ def explain_choice(layout: Layout, n_clients: int) -> str:
 def _candidates(layout: Layout, n_clients: int, scheme: SchemeName, masked: bool) -> Iterator[VectorCipher]:
     """Every ring of the table that carries the sum, with the parameters that fit it best."""
     for ring in RINGS:
-        try:
-            found = SCHEMES[scheme].fit(ring, layout, n_clients, masked=masked)
-            if found is not None:
-                yield _with(ring, found, scheme)
-        except ConfigurationError:
-            continue
-
-
-def _with(ring: Ring, found: tuple[DigitPlan, int, int], scheme: SchemeName) -> VectorCipher:
-    plan, plain_modulus, scale_bits = found
-    parameters = EncryptionParameters(
-        scheme=scheme,
-        degree=ring.degree,
-        prime_bits=ring.prime_bits,
-        n_clients=plan.n_clients,
-        slot_bound=plan.needed_bound,
-        slot_load=plan.needed_load,
-        plain_modulus=plain_modulus,
-        scale_bits=scale_bits,
-    )
-    return VectorCipher(layout=plan.layout, parameters=parameters, n_clients=plan.n_clients, masked=plan.masked)
+        with suppress(ConfigurationError):
+            fitting = SCHEMES[scheme].fit(ring, layout, n_clients, masked=masked)
+            yield VectorCipher(layout=layout, parameters=fitting, n_clients=n_clients, masked=masked)
 
 
 def pack(residues: Residues, parameters: EncryptionParameters) -> bytes:

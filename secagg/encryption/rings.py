@@ -72,12 +72,12 @@ class Ring:
 
     @property
     def special_prime(self) -> int:
-        """P."""
+        """The prime p that is divided out of a fresh ciphertext."""
         return self.all_primes[-1]
 
     @property
     def modulus(self) -> int:
-        """Q."""
+        """The modulus q of ciphertexts on the wire."""
         return math.prod(self.primes)
 
     @property

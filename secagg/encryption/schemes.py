@@ -85,12 +85,23 @@ class Scheme(ABC):
         """Return the largest noise in a sum of ``n_clients`` ciphertexts."""
 
     @abstractmethod
-    def fit(self, ring: Ring, layout: Layout, n_clients: int, *, masked: bool) -> tuple[DigitPlan, int, int] | None:
-        """Return the digits of a layout in a ring, plain modulus and scale bits; None where the ring is too small.
+    def fit(self, ring: Ring, layout: Layout, n_clients: int, *, masked: bool) -> EncryptionParameters:
+        """Return the parameters in a ring that carry a layout in the fewest digits.
 
         Raises:
-            ConfigurationError: no digits fit.
+            ConfigurationError: none do.
         """
+
+    def _fitted(self, ring: Ring, plan: DigitPlan, **moduli: int) -> EncryptionParameters:
+        return EncryptionParameters(
+            scheme=self.name,
+            degree=ring.degree,
+            prime_bits=ring.prime_bits,
+            n_clients=plan.n_clients,
+            slot_bound=plan.needed_bound,
+            slot_load=plan.needed_load,
+            **moduli,
+        )
 
     @abstractmethod
     def error_bound(self, parameters: EncryptionParameters) -> float:
@@ -154,15 +165,15 @@ class BFV(Scheme):
         fresh = n_clients * MAX_NOISE * (2 * ring.degree + 1) / ring.special_prime
         return rounding + n_clients + fresh
 
-    def fit(self, ring: Ring, layout: Layout, n_clients: int, *, masked: bool) -> tuple[DigitPlan, int, int] | None:
+    def fit(self, ring: Ring, layout: Layout, n_clients: int, *, masked: bool) -> EncryptionParameters:
         """The largest plain modulus that the margin allows, so that broken bounds show rather than wrap."""
         ceiling = math.floor(ring.modulus * MARGIN / self.noise(ring, n_clients) * (1 - 1e-9))
         t = largest_prime_below(ring.degree, min(ceiling, 1 << MAX_PRIME_BITS))
         if t is None:
-            return None
+            raise ConfigurationError(f"no plain modulus is below {ceiling}; take a larger ring")
         bound = (t - 1) // 2
         plan = DigitPlan(layout=layout, n_clients=n_clients, slot_bound=bound, slot_load=n_clients * t, masked=masked)
-        return plan, t, 0
+        return self._fitted(ring, plan, plain_modulus=t)
 
     def error_bound(self, parameters: EncryptionParameters) -> float:
         """The largest |t noise / q|: the distance from the integer before rounding."""
@@ -227,7 +238,7 @@ class CKKS(Scheme):
         fresh = n_clients * MAX_NOISE * (2 * degree * degree + degree) / ring.special_prime
         return rounding + n_clients * degree + fresh
 
-    def fit(self, ring: Ring, layout: Layout, n_clients: int, *, masked: bool) -> tuple[DigitPlan, int, int] | None:
+    def fit(self, ring: Ring, layout: Layout, n_clients: int, *, masked: bool) -> EncryptionParameters:
         """The widest digits at a scale that gives half of the margin to noise, then the largest scale for them."""
         noise = self.noise(ring, n_clients)
         room = ring.modulus // 4 - math.ceil(noise) - 1
@@ -238,7 +249,7 @@ class CKKS(Scheme):
             slot_load=math.floor(MARGIN / 2 / transform_error(degree=ring.degree, slot_load=1)),
             masked=masked,
         )
-        return plan, 0, (room // plan.needed_bound).bit_length() - 1
+        return self._fitted(ring, plan, scale_bits=(room // plan.needed_bound).bit_length() - 1)
 
     def error_bound(self, parameters: EncryptionParameters) -> float:
         """That of the noise and of float64 transforms."""
