@@ -35,11 +35,11 @@ from secagg.config import SERVER
 from secagg.encryption import (
     Encrypted,
     EncryptionParameters,
-    SchemeName,
     choose_parameters,
     generate_contexts,
     sign_context,
 )
+from secagg.encryption.schemes import SchemeName
 from secagg.errors import ConfigurationError
 from secagg.masked.series import MaskedSeries
 from secagg.masked.series_in_one_process import SeriesInOneProcess

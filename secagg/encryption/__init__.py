@@ -4,7 +4,7 @@ from secagg.encoder import RING_BYTES, Encoder
 from secagg.encryption.cipher import VectorCipher, choose_parameters, explain_choice
 from secagg.encryption.encrypted import Encrypted, encrypted, fingerprint, pin_context, sign_context
 from secagg.encryption.key_holder import KeyHolder
-from secagg.encryption.schemes import EncryptionParameters, SchemeName
+from secagg.encryption.schemes import EncryptionParameters
 from secagg.encryption.seal import ContextPair, generate_contexts
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "Encrypted",
     "EncryptionParameters",
     "KeyHolder",
-    "SchemeName",
     "VectorCipher",
     "choose_parameters",
     "encrypted",

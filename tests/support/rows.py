@@ -24,7 +24,8 @@ from secagg import (
 )
 from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
 from secagg.encoder import EncodedSum
-from secagg.encryption import SchemeName, encrypted
+from secagg.encryption import encrypted
+from secagg.encryption.schemes import SchemeName
 from secagg.entropy import Entropy
 from secagg.masked.series import MaskedSeries, SeriesMember
 from secagg.primitives.boxes import BoxKey

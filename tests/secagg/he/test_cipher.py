@@ -14,12 +14,12 @@ from support.extras import needs
 from secagg.encryption import (
     ContextPair,
     EncryptionParameters,
-    SchemeName,
     VectorCipher,
     choose_parameters,
     generate_contexts,
 )
 from secagg.encryption.rings import largest_prime_below
+from secagg.encryption.schemes import SchemeName
 from secagg.errors import MalformedMessageError, SumOutOfBoundsError
 from secagg.layout import Layout
 from secagg.ring import RingVector

@@ -8,10 +8,11 @@ from scipy import stats
 from support.extras import needs
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum, PlainSum
-from secagg.encryption import SchemeName, choose_parameters, encrypted, generate_contexts, rounding, schemes
+from secagg.encryption import choose_parameters, encrypted, generate_contexts, rounding, schemes
 from secagg.encryption.adversary import NoiseOfSum
 from secagg.encryption.cipher import VectorCipher
 from secagg.encryption.rounding import ROUNDING_WIDTH
+from secagg.encryption.schemes import SchemeName
 from secagg.ring import RingVector
 
 needs("tenseal")

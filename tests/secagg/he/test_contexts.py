@@ -9,7 +9,8 @@ import pytest
 from support.extras import needs
 
 import secagg
-from secagg.encryption import SchemeName, choose_parameters, generate_contexts
+from secagg.encryption import choose_parameters, generate_contexts
+from secagg.encryption.schemes import SchemeName
 from secagg.encryption.seal import load_public, load_secret, tenseal
 from secagg.errors import ConfigurationError
 from secagg.layout import Layout

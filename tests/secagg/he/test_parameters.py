@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.encryption import SchemeName, choose_parameters, cipher, explain_choice
+from secagg.encryption import choose_parameters, cipher, explain_choice
 from secagg.encryption.cipher import VectorCipher, best_cipher
 from secagg.encryption.rings import MAX_MODULUS_BITS, RINGS, SPECIAL_PRIME_BITS, Ring, largest_prime_below
-from secagg.encryption.schemes import FAILURE_BITS, MARGIN, MAX_SLOTS, EncryptionParameters
+from secagg.encryption.schemes import FAILURE_BITS, MARGIN, MAX_SLOTS, EncryptionParameters, SchemeName
 from secagg.errors import ConfigurationError
 from secagg.layout import Layout
 
