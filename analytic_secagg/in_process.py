@@ -116,7 +116,7 @@ def run_federation(
             with noise stand alone.
         dropouts: for the sum of a number, from 0: party -> messages that it still sends before it vanishes from it.
         tick: called after each contribution.
-        privacy: a promise that noise in every total keeps; None for exact totals.
+        privacy: a promise that noise in every total keeps, of as many survivors as it counts on; None for exact totals.
         ledger: is charged for each noisy sum before any of its messages is made.
         max_client_rows: most rows of one client; None where only all clients' rows together are bounded.
 
@@ -125,7 +125,8 @@ def run_federation(
         secagg.errors.SecureSumError, analytic.errors.AnalyticError: as their packages say.
     """
     federation = Federation(learner, release=None, privacy=privacy, max_client_rows=max_client_rows, sum_fits=True)
-    sums = mode.sums(tuple(clients), in_series=in_series and privacy is None)
+    promised = None if privacy is None else privacy.promised_survivors
+    sums = mode.sums(tuple(clients), in_series=in_series and privacy is None, min_survivors=promised)
     finished = FederatedRun(model=federation.model)
     while (step := federation.next_sum) is not None:
         together = _Together(step.layout)

@@ -156,12 +156,13 @@ class Mode:
         clients: tuple[PartyId, ...],
         session_id: bytes,
         context: bytes = b"",
+        min_survivors: int | None = None,
         identity_of: Callable[[PartyId], IdentityKey] | None = None,
     ) -> InOneProcess:
         """Return all parties of one sum, with helpers whose keys are fresh: for simulations.
 
         Args:
-            layout, clients, session_id, context: of the sum.
+            layout, clients, session_id, context, min_survivors: of the sum.
             identity_of: each party's key, where they sign what they say; None where nobody does.
 
         Raises:
@@ -173,6 +174,7 @@ class Mode:
             session_id=session_id,
             context=context,
             corrupt_helpers=self.corrupt_helpers,
+            min_survivors=min_survivors,
             **self._promised_to(clients),
         )
         secrets: dict[PartyId, PartySecrets] = {}
@@ -191,16 +193,22 @@ class Mode:
             setup = replace(setup, announced={party: announcement for party, (announcement, _) in said.items()})
         return InOneProcess(protocol=self.make(setup), secrets=secrets | helpers)
 
-    def sums(self, clients: tuple[PartyId, ...], *, in_series: bool = False) -> Sums:
+    def sums(self, clients: tuple[PartyId, ...], *, in_series: bool = False, min_survivors: int | None = None) -> Sums:
         """Return the sums of one run: a series where asked and where there is one, else each in a session of its own.
 
-        Who drops out of a series stays out until a new one begins.
+        Who drops out of a series stays out until a new one begins. ``min_survivors`` is of each sum.
         """
         if in_series and self.make_series is not None:
             promised = self._promised_to(clients)
-            setup = SumSetup(layout=PROBE, clients=clients, session_id=new_session_id(), **promised)
+            setup = SumSetup(
+                layout=PROBE,
+                clients=clients,
+                session_id=new_session_id(),
+                min_survivors=min_survivors,
+                **promised,
+            )
             return SeriesInOneProcess(self.make_series(setup))
-        return _SeparateSums(self, clients)
+        return _SeparateSums(self, clients, min_survivors)
 
     def _promised_to(self, clients: tuple[PartyId, ...]) -> dict[str, Any]:
         """What larger cohorts are promised to be, so that their masks are on a sparse graph that is planned for it."""
@@ -209,13 +217,13 @@ class Mode:
         promised = self.promised
         return {"corruption": promised.corruption, "dropout": promised.dropout, "beacon": os_entropy(BEACON_BYTES)}
 
-    def guarantee(self, clients: tuple[PartyId, ...]) -> Guarantee:
+    def guarantee(self, clients: tuple[PartyId, ...], *, min_survivors: int | None = None) -> Guarantee:
         """Return what a simulated sum of such a cohort promises.
 
         Raises:
             secagg.errors.ConfigurationError: this mode cannot serve such a cohort at all.
         """
-        return _guarantee(self, clients)
+        return _guarantee(self, clients, min_survivors)
 
     def explain(self, layout: Layout, clients: tuple[PartyId, ...]) -> str:
         """Return what a sum of this mode guarantees and costs, in its protocol's own words."""
@@ -230,10 +238,15 @@ class _SeparateSums:
 
     mode: Mode
     clients: tuple[PartyId, ...]
+    min_survivors: int | None
 
     def next_sum(self, layout: Layout, context: bytes) -> InOneProcess:
         return self.mode.in_one_process(
-            layout=layout, clients=self.clients, session_id=new_session_id(), context=context
+            layout=layout,
+            clients=self.clients,
+            session_id=new_session_id(),
+            context=context,
+            min_survivors=self.min_survivors,
         )
 
 
@@ -259,14 +272,21 @@ LARGEST_COMPLETE = 100
 
 
 @lru_cache(maxsize=256)
-def _guarantee(mode: Mode, clients: tuple[PartyId, ...]) -> Guarantee:
+def _guarantee(mode: Mode, clients: tuple[PartyId, ...], min_survivors: int | None) -> Guarantee:
     """Asked of a sum of one entry; remembered, since some modes draw keys."""
-    parties = mode.in_one_process(layout=PROBE, clients=clients, session_id=bytes(16), context=b"probe")
+    parties = mode.in_one_process(
+        layout=PROBE, clients=clients, session_id=bytes(16), context=b"probe", min_survivors=min_survivors
+    )
     return parties.protocol.guarantee
 
 
 def _plain(setup: SumSetup) -> PlainSum:
     return PlainSum(**setup.common, min_survivors=setup.min_survivors)
+
+
+def _plain_of_most(setup: SumSetup) -> PlainSum:
+    """Under encryption: two thirds of the clients where nothing is stated."""
+    return PlainSum(**setup.common, min_survivors=setup.survivors)
 
 
 def _committee(setup: SumSetup) -> CommitteeSum:
@@ -294,12 +314,21 @@ def _announced_sealing_key(setup: SumSetup, secrets: PartySecrets) -> tuple[byte
 
 
 def _masked(setup: SumSetup) -> MaskedSum:
-    """On the sparsest graph of the operator's beacon, planned for what a choice among graphs costs; else complete."""
-    promised, n = setup.assumptions, len(setup.clients)
+    """On the sparsest graph of the operator's beacon, planned for what a choice among graphs costs; else complete.
+
+    Of stated survivors no more may vanish than they leave, and on the complete graph so many open a secret.
+    """
+    promised, n, fewest = setup.assumptions, len(setup.clients), setup.min_survivors or 0
+    if fewest > n:
+        raise ConfigurationError(f"a total of {n} clients never holds {fewest}: state a lower min_survivors")
+    if promised is not None:
+        promised = replace(promised, dropout=min(promised.dropout, 1 - fewest / n))
     if promised is None or not setup.beacon:
-        return MaskedSum(**setup.common, assumptions=promised)
-    seed, planned = seed_of_beacon(setup.beacon, setup.clients), promised.against_grinding(n)
-    return MaskedSum.planned(**setup.common, assumptions=planned, graph_seed=seed)
+        alone = MaskedSum(**setup.common, assumptions=promised)
+    else:
+        seed, planned = seed_of_beacon(setup.beacon, setup.clients), promised.against_grinding(n)
+        alone = MaskedSum.planned(**setup.common, assumptions=planned, graph_seed=seed)
+    return alone if fewest <= alone.survivors_needed else replace(alone, threshold=fewest)
 
 
 def _masked_series(setup: SumSetup) -> MaskedSeries:
@@ -335,7 +364,7 @@ def _encrypted(setup: SumSetup, scheme: SchemeName, alone: Alone) -> SumProtocol
         holder_identity=setup.helper_keys[holder],
         signature=announcement[:SIGNATURE_BYTES],
     )
-    return replace(alone(replace(setup, min_survivors=setup.survivors)), encoder=encoder)
+    return replace(alone(setup), encoder=encoder)
 
 
 def _announced_context(
@@ -396,8 +425,8 @@ def register(mode: Mode) -> Mode:
 register(Mode(name="plain", make=_plain))
 register(Mode(name="masked", make=_masked, make_series=_masked_series))
 register(Mode(name="committee", make=_committee, helper=HELPERS, announce=_announced_sealing_key))
-register(_over(_plain, "ckks", "ckks"))
-register(_over(_plain, "bfv", "bfv"))
+register(_over(_plain_of_most, "ckks", "ckks"))
+register(_over(_plain_of_most, "bfv", "bfv"))
 register(_over(_masked, "masked+ckks", "ckks"))
 register(_over(_masked, "masked+bfv", "bfv"))
 

@@ -25,7 +25,7 @@ class SumSetup:
         server_key: the server's Ed25519 public key; goes with ``client_keys``.
         corruption: largest fraction of clients that may collude with the server; None where nothing is promised.
         dropout: largest fraction of clients that may vanish; goes with ``corruption``.
-        min_survivors: fewest clients in a total; None takes the mode's own.
+        min_survivors: fewest clients in a total of any mode, which may ask for more; None takes the mode's own.
         beacon: the operator's random value for sparse graphs; none asks for complete ones.
         announced: what helpers said before the sum, for everybody: the key holder's signed public context, the keys
             that boxes for a committee's helpers are sealed to.

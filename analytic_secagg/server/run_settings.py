@@ -50,7 +50,7 @@ class RunSettings(StrictModel):
         mode: one of ``MODES``.
         corruption: fraction of clients that may collude with the server (modes with masks of clients).
         dropout: fraction of clients that may vanish (the same).
-        min_survivors: fewest clients in a total (the other modes), and in each pattern of partial labels (all modes).
+        min_survivors: fewest clients in a total, and in each pattern of partial labels; masks may ask for more.
         epsilon: what all sums of the run together may cost, with noise of which every client adds a share; 0 for
             exact totals. The sites' ledgers are charged.
         delta: its delta.

@@ -30,7 +30,7 @@ class Terms:
         helpers: who it needs beside clients, likewise: the committee, or the key holder; empty in other modes.
         corruption: largest fraction of clients that may collude with the server (modes with masks of clients).
         dropout: largest fraction of clients that may vanish (the same).
-        min_survivors: fewest clients in a total (the other modes).
+        min_survivors: fewest clients in a total; masks ask for more where their threshold is higher.
         previous: the session of this run before, which is over.
         place: 1, 2, ... for the sums of a series, which share a session; 0 for a sum by itself.
         privacy: what noise the run's sums get; None for exact totals.

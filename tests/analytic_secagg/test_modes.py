@@ -10,7 +10,7 @@ from support.parties import registered
 from analytic_secagg.errors import UsageError
 from analytic_secagg.modes import LARGEST_COMPLETE, MODES, Mode, choose_modes, register
 from secagg import IdentityKey, Layout, run_in_memory
-from secagg.errors import ConfigurationError
+from secagg.errors import ConfigurationError, SecureSumError
 from secagg.in_memory import Envelope
 
 CLIENTS = (1, 2, 3, 4)
@@ -89,6 +89,22 @@ def test_the_sums_of_a_run_are_exact_and_have_a_session_each(mode: Mode, in_seri
         before = 0 if in_series and number and mode.make_series else guarantee.messages_before_vector
         assert {run.traffic[party].messages_up for party in CLIENTS} == {before + 1 + guarantee.messages_after_vector}
     assert len(sessions) == 3
+
+
+@pytest.mark.parametrize("n_clients", [7, LARGEST_COMPLETE + 1])
+@pytest.mark.parametrize("in_series", [False, True])
+@pytest.mark.parametrize("mode", modes())
+def test_every_mode_heeds_the_fewest_survivors(mode: Mode, in_series: bool, n_clients: int) -> None:
+    clients = tuple(range(1, n_clients + 1))
+    for fewest in (n_clients - 1, n_clients):
+        sums = mode.sums(clients, in_series=in_series, min_survivors=fewest)
+        assert sums.next_sum(LAYOUT, b"").protocol.survivors_needed >= fewest
+        assert mode.guarantee(clients, min_survivors=fewest).survivors_needed >= fewest
+    parties = mode.sums(CLIENTS, in_series=in_series, min_survivors=4).next_sum(LAYOUT, b"")
+    with pytest.raises(SecureSumError, match=r"need"):
+        run_in_memory(parties, {party: np.array([party, 0, 7]) for party in CLIENTS}, dropouts={2: 0})
+    with pytest.raises(ConfigurationError, match=r"min_survivors"):
+        mode.sums(CLIENTS, in_series=in_series, min_survivors=5).next_sum(LAYOUT, b"")
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES.values() if mode.make_series], ids=lambda mode: mode.name)
