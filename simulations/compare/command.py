@@ -15,7 +15,7 @@ from analytic_secagg.console.printing import print_tables
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
 from analytic_secagg.learners import LEARNERS, ChosenLearner
-from analytic_secagg.modes import MODES
+from analytic_secagg.modes import MODES, Mode
 from simulations.command_line.progress import progress_bar
 from simulations.compare.baselines import BASELINES, Baseline
 from simulations.compare.comparison import CompareSettings, Comparison, compare
@@ -85,6 +85,10 @@ def _settings(options: CompareOptions, dataset: Dataset) -> CompareSettings:
     own = parse_options(learning.own, (*learning.learner, *learning.baselines, *modes))
     gradient = [entry for entry in learning.baselines if isinstance(entry, Baseline)]
     sizes = _sizes(learning.sweep, (*entries, *gradient))
+    chosen_modes = tuple(
+        replace(mode.with_options(**own.get(mode.name, {})), promised=federation.dropouts.promise)
+        for mode in federation.modes
+    )
     return CompareSettings(
         learners=tuple(
             ChosenLearner(entry=entry, options=own[entry.name] | size, label=label)
@@ -96,10 +100,7 @@ def _settings(options: CompareOptions, dataset: Dataset) -> CompareSettings:
             for entry in gradient
             for label, size in sizes[entry.name].items()
         ),
-        modes=tuple(
-            replace(mode.with_options(**own.get(mode.name, {})), promised=federation.dropouts.promise)
-            for mode in federation.modes
-        ),
+        modes=chosen_modes,
         n_clients=federation.clients,
         partitions=federation.partitions,
         feature_format=learning.feature_format,
@@ -110,7 +111,7 @@ def _settings(options: CompareOptions, dataset: Dataset) -> CompareSettings:
         seed=federation.seed,
         evaluate=learning.evaluate,
         explain=options.output.explain,
-        private=() if options.privacy.epsilon is None else tuple(_private(options, own, dataset)),
+        private=() if options.privacy.epsilon is None else tuple(_private(options, own, dataset, chosen_modes)),
     )
 
 
@@ -131,7 +132,7 @@ def _sizes(sweeps: Iterable[str], takers: Sequence[Configurable]) -> dict[str, d
 
 
 def _private(
-    options: CompareOptions, own: Mapping[str, Mapping[str, Option]], dataset: Dataset
+    options: CompareOptions, own: Mapping[str, Mapping[str, Option]], dataset: Dataset, modes: tuple[Mode, ...]
 ) -> Iterator[PrivateSettings]:
     """Yield a comparison for each budgeted learner, cohort and partition; a deep learner's T = 0 beside its T."""
     names = [entry.name for entry in options.learning.learner]
@@ -154,6 +155,7 @@ def _private(
                     dataset,
                     n_clients=n_clients,
                     partition=partition,
+                    modes=modes,
                     learner=name,
                     own=own.get(name, {}),
                     baselines=beside,
@@ -161,8 +163,8 @@ def _private(
                 )
                 beside = ()  # they do not depend on learner, cohort or partition
                 yield settings
-                if settings.terms.n_layers:
-                    yield without_depth(settings)
+                if (flat := without_depth(settings)) is not None:
+                    yield flat
 
 
 def _page(comparison: Comparison) -> str:

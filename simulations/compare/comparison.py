@@ -146,7 +146,7 @@ class Comparison(Record, title="Report of python -m simulations compare"):
 
     kind: Literal["analytic-secagg/compare"] = Field(default="analytic-secagg/compare", serialization_alias="schema")
     """Says what kind of document this is."""
-    schema_version: Literal[7] = 7
+    schema_version: Literal[8] = 8
     """Raised when a name changes its meaning or goes away; new names do not raise it."""
     versions: dict[str, str] = Field(
         default_factory=versions, json_schema_extra={"required": ["python", "analytic-secagg", "numpy"]}

@@ -43,19 +43,20 @@ class Dropouts:
         """How many of ``n_clients`` never send their vector: the rate's part of them, rounded, but never all."""
         return min(round(self.rate * n_clients), n_clients - 1)
 
-    def check(self, mode: Mode, clients: tuple[PartyId, ...]) -> None:
-        """Refuse a rate that leaves ``mode`` without a total, before any work is done.
+    def check(self, mode: Mode, clients: tuple[PartyId, ...], *, min_survivors: int | None = None) -> None:
+        """Refuse a rate that leaves ``mode`` without a total of so many, before any work is done.
 
         Raises:
             UsageError: too few clients would stay, or ``mode`` cannot serve this cohort at all.
         """
         try:
-            needed, stay = mode.guarantee(clients).survivors_needed, len(clients) - self.n_lost(len(clients))
+            guarantee = mode.guarantee(clients, min_survivors=min_survivors)
         except ConfigurationError as error:
             raise UsageError(
                 f"{mode.name} cannot serve {len(clients)} client{'s' * (len(clients) > 1)}: {error}; leave {mode.name} "
                 "out of --modes: --modes plain serves any number"
             ) from error
+        needed, stay = guarantee.survivors_needed, len(clients) - self.n_lost(len(clients))
         if stay < needed:
             raise UsageError(
                 f"{mode.name} needs {needed} of {len(clients)} clients to stay to the end; --dropout {self.rate:g} "

@@ -90,9 +90,10 @@ def _gradient(baselines: Iterable[BaselineRecord]) -> Iterator[FrontierPoint]:
 
 def _private(comparisons: Iterable[PrivateComparison]) -> Iterator[FrontierPoint]:
     for one in comparisons:
-        for epsilon in one.budgets:
-            record, asked = one.of("distributed", epsilon), {"epsilon": epsilon}
-            yield _point(one, record, record.accuracy_mean, learner=one.terms.name, mode="masked", **asked)
+        for record in one.records:
+            if record.trust == "distributed":
+                asked = {"epsilon": record.target_epsilon, "mode": record.mode}
+                yield _point(one, record, record.accuracy_mean, learner=one.terms.name, **asked)
         for beside in one.baselines:
             spent = {"messages_per_client": beside.rounds, "client_seconds": beside.train_seconds / one.clients}
             asked = {"epsilon": beside.target_epsilon}

@@ -175,11 +175,11 @@ class PrivacyOptions:
 
     GROUP_DESCRIPTION: ClassVar[str] = """\
 With --epsilon a simulation of its own runs beside the others, for afl, fedhip, random, logistic, deepafl and safle
-where they are asked for, with the cohorts, partitions, dropouts and --seed above. Its distributed noise always travels
-under masks, whatever --modes says; its rows are brought to norm 1 and have formats of their own, whatever --format
-says; its ridge is 0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64, its random d_phi=64
-and activation=gelu, its safle n_buckets=2, group_size=1 and even thresholds from low=0 to high=1, unless --option sets
-them.
+where they are asked for, with the cohorts, partitions, dropouts and --seed above. Its distributed noise runs over each
+of --modes, central and local noise in the clear. Its rows are brought to norm 1 and have formats of their own,
+whatever --format says; its ridge is 0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64, its
+random d_phi=64 and activation=gelu, its safle n_buckets=2, group_size=1 and even thresholds from low=0 to high=1,
+unless --option sets them; logistic takes d_phi random features where --option says so.
 """
 
     epsilon: tuple[float, ...] | None = option(

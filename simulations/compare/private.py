@@ -13,27 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PlainSerializer
 
-from analytic.afl import AFL
-from analytic.bucketing import Bucketing, Encoding, FixedThresholds
-from analytic.deepafl import DeepAFL
-from analytic.fedhip import FedHiP
 from analytic.learner import AnalyticLearner, ClientRows
-from analytic.logistic import Logistic
 from analytic.noisy_solve import noise_drowns
-from analytic.random_map import RandomMap
 from analytic.row_format import RowFormat
 from analytic.row_map import CLIPPED_CONTRIBUTION, CLIPPED_ROWS
-from analytic.safle import SAFLe
 from analytic.sensitivity import Adjacency, Unit
-from analytic_secagg.console.arguments import Reader
+from analytic_secagg.console.arguments import Option, Reader
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
 from analytic_secagg.in_process import Cost, run_federation
-from analytic_secagg.learners import DEFAULT_ALPHAS, LearnerEntry
-from analytic_secagg.modes import Mode
+from analytic_secagg.learners import DEFAULT_ALPHAS, LEARNERS, LearnerEntry, LearnerSettings, Thresholds
+from analytic_secagg.modes import MODES, Mode
 from analytic_secagg.privacy import PrivacyPlan, PrivateForm
-from analytic_secagg.sum_setup import SumSetup
-from secagg import InsecureSeededEntropy, MaskedSum, PlainSum, SumProtocol
+from secagg import InsecureSeededEntropy
 from secagg.dp import MissingExtraError, Release
 from simulations.compare.dpsgd import DPSGD, PrivateBaseline
 from simulations.compare.dropouts import NO_DROPOUTS, Dropouts
@@ -50,27 +42,44 @@ NOISY: tuple[Trust, ...] = ("distributed", "central", "local")
 TRUSTS: tuple[Trust, ...] = (*NOISY, "non-private")
 
 
+PRIVATE_FORMS: Mapping[str, Mapping[str, Any]] = {
+    "afl": {},
+    "fedhip": {"alphas": DEFAULT_ALPHAS},
+    "random": {"d_phi": 64, "activation": "gelu", "variance": 1.0},
+    "logistic": {"n_rounds": 5, "step": None, "scale": 10.0, "d_phi": None},
+    "deepafl": {"n_layers": 1, "d_phi": 64, "d_f": 64},
+    "safle": {"n_buckets": 2, "group_size": 1, "low": 0.0, "high": 1.0},
+}
+"""The learners that have a private form, with the options that it has and their defaults; None leaves an option out."""
+
+ALWAYS: Mapping[str, Mapping[str, Any]] = {
+    "deepafl": {"gamma": 1e-3, "projection": "nin"},
+    "safle": {"thresholds": Thresholds.EVEN},
+}
+"""What else their private forms are built with: no sum may ask rows for thresholds."""
+
+NEVER_CENTRED = ("deepafl", "safle")
+"""The learners whose budget buys no mean."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyTerms:
     """What is promised beside epsilon, and the learner that promises it; the names are those of the JSON report.
 
     Args:
-        delta, unit, adjacency, gram_share, mean_share, fraction_bits, client_rows: as in ``PrivacyPlan``.
-        n_layers: T of a deep learner; 0 for its random features alone, None for the others.
-        n_rounds: T of softmax rounds; None for the others.
-        step, scale: theirs.
-        d_phi: columns of its Phi_t.
-        d_f: columns of its F_t.
-        activation, variance: of random features; a sine has phases, as in ``RandomMap``.
-        alphas: weights of a client's own rows in FedHiP's personal models; None for the others.
-        n_buckets: of SAFLe, whose thresholds lie evenly from ``low`` to ``high``; None for the others.
-        group_size: its G.
+        learner: one of ``PRIVATE_FORMS``.
+        options: its own, as ``--option`` says them; those left out are as there.
+        delta, unit, adjacency, gram_share, mean_share, fraction_bits, client_rows: as in ``PrivacyPlan``. Where no mean
+            is ever bought the share is 0.
         ridge: what every solve adds to the noise's own ridge.
 
     Raises:
-        UsageError, secagg.dp.PrivacyError, analytic.errors.SpecificationError: a parameter out of range.
+        UsageError, secagg.dp.PrivacyError, analytic.errors.SpecificationError: a parameter out of range, or an option
+            that the private form of the learner does not have.
     """
 
+    learner: str = "afl"
+    options: Mapping[str, Option] = field(default_factory=dict)
     delta: float = 1e-5
     unit: Unit = "record"
     adjacency: Adjacency = "add-remove"
@@ -78,47 +87,37 @@ class PrivacyTerms:
     mean_share: float = 0.05
     fraction_bits: int = 16
     client_rows: int = 1
-    n_layers: int | None = None
-    n_rounds: int | None = None
-    step: float | None = None
-    scale: float = 10.0
-    d_phi: int = 64
-    d_f: int = 64
-    activation: str = "gelu"
-    variance: float = 1.0
-    alphas: tuple[float, ...] | None = None
-    n_buckets: int | None = None
-    group_size: int = 1
-    low: float = 0.0
-    high: float = 1.0
     ridge: float = 0.01
 
     def __post_init__(self) -> None:
-        if self.unit == "client" and (self.n_layers or self.n_rounds or self.n_buckets):
-            raise UsageError("layers, gradients and counts are bounded by record only; take --unit record")
-        if min(self.d_phi, self.d_f) < 1:
-            raise UsageError(f"the widths of a deep learner are at least 1, not {self.d_phi} and {self.d_f}")
-        _ = self.plan(1.0), self.learner(n_features=self.group_size, n_classes=2, max_rows=1)
+        known = PRIVATE_FORMS[self.learner]
+        if unknown := self.options.keys() - known.keys():
+            raise UsageError(
+                f"with --epsilon {self.learner} takes {', '.join(known) or 'no options'} with --option, not "
+                f"{', '.join(sorted(unknown))}; leave that out, or --epsilon"
+            )
+        whole = {name: value for name, value in {**known, **self.options}.items() if value is not None}
+        object.__setattr__(self, "options", whole)
+        if self.learner in NEVER_CENTRED:
+            object.__setattr__(self, "mean_share", 0.0)
+        _ = self.n_releases
+
+    @property
+    def depth(self) -> int | None:
+        """T of layers or of softmax rounds; None for the others."""
+        found: int | None = self.options.get("n_layers", self.options.get("n_rounds"))
+        return found
 
     @property
     def name(self) -> str:
         """The closed form and its depth."""
-        if self.n_buckets is not None:
-            return "safle"
-        if self.alphas is not None:
-            return "fedhip"
-        if self.n_rounds is not None:
-            return f"logistic with T = {self.n_rounds}"
-        if not self.n_layers:
-            return "afl" if self.n_layers is None else "random"
-        return f"deepafl with T = {self.n_layers}"
+        return self.learner if self.depth is None else f"{self.learner} with T = {self.depth}"
 
     @property
     def n_releases(self) -> int:
         """How many sums a run releases."""
-        if self.n_buckets is not None:
-            return 1
-        return 2 * self.n_layers + 1 if self.n_layers else 1 + (self.mean_share > 0) + (self.n_rounds or 0)
+        learner = self.build(n_features=self.options.get("group_size", 1), n_classes=2, max_rows=1)
+        return len(self.plan(1.0).bounded(learner).bounded_sums(self.unit, self.adjacency))
 
     def plan(self, epsilon: float, promised_survivors: int | None = None, **others: Any) -> PrivacyPlan:
         """The plan of these terms for one epsilon; noise from the server where nobody is promised."""
@@ -126,45 +125,45 @@ class PrivacyTerms:
         terms = {name: getattr(self, name) for name in same}
         return PrivacyPlan(epsilon=epsilon, promised_survivors=promised_survivors, **terms, **others)
 
-    def learner(self, *, n_features: int, n_classes: int, max_rows: int) -> AnalyticLearner[Any]:
-        """The closed form before its rows are bounded. What it takes features for plays no part behind a row map."""
-        sizes = {"n_features": n_features, "n_targets": n_classes, "max_rows": max_rows, "ridge": self.ridge}
-        row_format = RowFormat(integer_bits=1, fraction_bits=16)
-        if self.alphas is not None:
-            return FedHiP(feature_format=row_format, **sizes)  # type: ignore[arg-type]
-        if self.n_buckets is not None:
-            bucketing = Bucketing(encoding=Encoding.BINARY_OVERLAPPING, n_buckets=self.n_buckets)
-            return SAFLe(
-                n_features=n_features,
-                n_classes=n_classes,
-                max_rows=max_rows,
-                thresholds=FixedThresholds.evenly(self.low, self.high, bucketing.n_thresholds),
-                n_buckets=self.n_buckets,
-                group_size=self.group_size,
-                ridge=self.ridge,
-            )
-        if not self.n_layers:
-            features = RandomMap(
-                n_features=n_features,
-                n_columns=self.d_phi,
-                feature_bound=1.0,
-                activation=self.activation,
-                projection="fourier" if self.activation == "sine" else "nin",
-                variance=self.variance,
-            )
-            lift = None if self.n_layers is None else features
-            start = AFL(feature_format=row_format, lift=lift, **sizes)  # type: ignore[arg-type]
-            if self.n_rounds is None:
-                return start
-            return Logistic(learner=start, n_rounds=self.n_rounds, step=self.step, scale=self.scale)
-        return DeepAFL(
-            feature_bound=1.0,
-            n_layers=self.n_layers,
-            d_phi=self.d_phi,
-            d_f=self.d_f,
-            gamma=1e-3,
-            **sizes,  # type: ignore[arg-type]
+    def build(self, *, n_features: int, n_classes: int, max_rows: int) -> AnalyticLearner[Any]:
+        """The closed form before its rows are bounded, as ``LEARNERS`` makes it of rows of norm 1."""
+        settings = LearnerSettings(
+            n_features=n_features,
+            n_classes=n_classes,
+            feature_format=RowFormat(integer_bits=0, fraction_bits=16),
+            max_rows=max_rows,
+            max_clients=1,
+            ridge=self.ridge,
+            options={**ALWAYS.get(self.learner, {}), **self.options},
         )
+        return LEARNERS[self.learner].build(settings)
+
+    def with_values(self, own: Mapping[str, Any]) -> PrivacyTerms:
+        """The same with other options, and other shares of the budget."""
+        shares = {name: value for name, value in own.items() if name in SHARES}
+        options = {name: value for name, value in own.items() if name not in SHARES}
+        return replace(self, options={**self.options, **options}, **shares)
+
+    @property
+    def flat(self) -> PrivacyTerms | None:
+        """The same with T = 0, the random features of a deep learner alone; None of others.
+
+        Its single release is what 2T + 1 must beat to be worth it.
+        """
+        if self.learner != "deepafl":
+            return None
+        return replace(self, learner="random", options={"d_phi": self.options["d_phi"]})
+
+
+SHARES: Mapping[str, Reader] = {"gram_share": float, "mean_share": float}
+"""What of the budget's division can be tuned like an option; the second where a mean is bought."""
+
+
+def with_shares(entry: LearnerEntry) -> LearnerEntry:
+    """A learner with what of its private form can be tuned: its options there, and shares of the budget."""
+    shares = {name: own for name, own in SHARES.items() if name == "gram_share" or entry.name not in NEVER_CENTRED}
+    own = {name: entry.options[name] for name in PRIVATE_FORMS[entry.name]}
+    return replace(entry, options={**own, **shares})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +175,7 @@ class PrivateSettings:
         terms: the promise and how its budget is divided.
         n_clients: the cohort.
         partition: how training rows are dealt.
+        modes: over each of which distributed noise runs; what the server may see travels in the clear.
         promised_survivors: fewest clients of a released total; None promises all that the dropouts leave.
         colluders: clients whose shares of noise count for nothing.
         dropouts: who never sends its vector; each repetition draws anew, with its own seed.
@@ -193,6 +193,7 @@ class PrivateSettings:
     terms: PrivacyTerms
     n_clients: int = 100
     partition: Partition = parse_partition("iid")  # noqa: RUF009  (a frozen value)
+    modes: tuple[Mode, ...] = (MODES["masked"],)
     promised_survivors: int | None = None
     colluders: int = 1
     dropouts: Dropouts = NO_DROPOUTS
@@ -204,26 +205,31 @@ class PrivateSettings:
 
     def __post_init__(self) -> None:
         for own in candidates(self.grid):
-            _ = replace(self.terms, **own)
-        if not self.epsilons or self.n_seeds < 1 or self.seed < 0 or self.n_clients < 2:
-            raise UsageError("a private comparison needs an epsilon, a repetition, a seed >= 0 and two clients")
+            _ = self.terms.with_values(own)
+        if not self.epsilons or self.n_seeds < 1 or self.seed < 0 or self.n_clients < 2 or not self.modes:
+            raise UsageError("a private comparison needs an epsilon, a repetition, a seed >= 0, two clients and a mode")
         if not 1 <= self.promised <= self.survivors:
             raise UsageError(
                 f"{self.promised} survivors are promised and {self.survivors} of {self.n_clients} stay: no total would "
                 "be released. Promise fewer; each client then adds more noise"
             )
-        if self.survivors < self.threshold:
-            raise UsageError(
-                f"a masked sum of {self.n_clients} clients needs {self.threshold} to stay to the end, and a dropout "
-                f"rate of {self.dropouts.rate:g} leaves {self.survivors}; use a smaller rate"
-            )
+        for mode in self.modes:
+            clients = tuple(range(1, self.n_clients + 1))
+            self.dropouts.check(mode, clients, min_survivors=self.promised)
+            assumed = mode.guarantee(clients, min_survivors=self.promised).assumed_colluders
+            if self.colluders < assumed:
+                raise UsageError(
+                    f"{mode.name} of {self.n_clients} clients is planned for {assumed} that collude, who know their "
+                    f"shares of the noise, and --colluders is {self.colluders}: state {assumed}, or ask fewer clients"
+                )
         if not 0 <= self.colluders < self.promised:
             raise UsageError(
                 f"{self.colluders} colluders among {self.promised} promised survivors leave nobody whose noise counts; "
                 "tolerate fewer"
             )
         plan = self.terms.plan(1.0, self.promised, colluders=self.colluders)
-        _ = plan.bounded(self.terms.learner(n_features=self.terms.group_size, n_classes=2, max_rows=1))
+        group_size = self.terms.options.get("group_size", 1)
+        _ = plan.bounded(self.terms.build(n_features=group_size, n_classes=2, max_rows=1))
 
     @property
     def seeds(self) -> range:
@@ -241,11 +247,6 @@ class PrivateSettings:
         return self.survivors if self.promised_survivors is None else self.promised_survivors
 
     @property
-    def threshold(self) -> int:
-        """Clients whose answers a masked sum of this cohort waits for."""
-        return max(self.promised, self.n_clients // 2 + 1)
-
-    @property
     def title(self) -> str:
         """Learner, cohort and partition."""
         return f"{self.terms.name}, {self.n_clients} clients, {self.partition.name}"
@@ -256,7 +257,14 @@ class PrivateSettings:
         budgets = len(set(self.epsilons))
         tuning = min(self.tune_seeds, self.n_seeds)
         beside = sum(one.n_trainings(self.n_seeds, tuning) for one in self.baselines) + n_trials(self.grid, tuning)
-        return self.n_seeds * (1 + (len(TRUSTS) - 1) * budgets) + budgets * beside
+        return self.n_seeds * (1 + len(list(self.noisy)) * budgets) + budgets * beside
+
+    @property
+    def noisy(self) -> Iterator[tuple[Trust, Mode]]:
+        """Every kind of noise with the mode that it runs over."""
+        for mode in self.modes:
+            yield "distributed", mode
+        yield from (("central", MODES["plain"]), ("local", MODES["plain"]))
 
 
 # What was found
@@ -267,6 +275,8 @@ class PrivateRecord(Record, title="private_record"):
 
     trust: Trust
     """Who adds noise: every client, the server, every upload for itself, nobody."""
+    mode: str
+    """How the sums were made: a mode that was asked for where clients share the noise, in the clear elsewhere."""
     target_epsilon: NotNegative | None
     """The budget that was asked for; null without noise, here and below."""
     epsilon: NotNegative | None
@@ -310,8 +320,7 @@ class PrivateRecord(Record, title="private_record"):
     second_opinions: Mapping[str, NotNegative]
     """Epsilon by other accountants' names; empty where they are not installed."""
     bytes_up_per_client: Count
-    """Bytes a client sent over all sums, under masks where trust is distributed; the most of any client that took part,
-    in the last repetition."""
+    """Bytes a client sent over all sums; the most of any client that took part, in the last repetition."""
     messages_per_client: Count
     """Messages it sent, likewise."""
     client_seconds: NotNegative
@@ -332,12 +341,13 @@ class PrivateComparison(Record, title="private"):
         default="analytic-secagg/private-compare", serialization_alias="schema"
     )
     """Says what kind of document this is."""
-    schema_version: Literal[7] = 7
+    schema_version: Literal[8] = 8
     """Raised when a name changes its meaning or goes away."""
     dataset: Mapping[str, Any]
     """Name, digest and number of training and test rows; all rows are pooled and split anew for each repetition."""
     terms: Annotated[PrivacyTerms, PlainSerializer(asdict, return_type=Mapping[str, Any])]
-    """The promise and its budget's division: delta, unit, adjacency, shares of the budget, depth and widths, ridge."""
+    """The learner with all options of its private form, the promise and its budget's division: delta, unit, adjacency,
+    shares of the budget, ridge."""
     partition: str
     """How training rows were dealt."""
     seeds: Count
@@ -345,7 +355,7 @@ class PrivateComparison(Record, title="private"):
     seed: Natural
     """Seed of the first one."""
     records: tuple[PrivateRecord, ...] = Field(min_length=1)
-    """One entry for each kind of trust and budget, and one without noise."""
+    """One entry for each budget, kind of trust and mode, and one without noise."""
 
     baselines: tuple[PrivateBaseline, ...] = ()
     """DP-SGD on the same splits at each budget; in the first comparison of a run, and only where it was asked for."""
@@ -366,7 +376,7 @@ class PrivateComparison(Record, title="private"):
         return tuple(dict.fromkeys(one.target_epsilon for one in self.records if one.target_epsilon is not None))
 
     def of(self, trust: Trust, target_epsilon: float | None) -> PrivateRecord:
-        """The record of one kind of trust at one epsilon."""
+        """The record of one kind of trust at one epsilon; of several modes, whose integers are the same, the first."""
         return next(r for r in self.records if r.trust == trust and r.target_epsilon == target_epsilon)
 
     @computed
@@ -388,11 +398,11 @@ def compare_private(
     Raises:
         secagg.dp.PrivacyError: an epsilon or delta out of range, or noise that is too fine.
     """
-    records = [_record(dataset, settings, "non-private", None, tick)]
+    records = [_record(dataset, settings, "non-private", MODES["plain"], None, tick)]
     for epsilon in sorted(set(settings.epsilons)):
         tuned = _tuned(dataset, settings, epsilon, tick) if settings.grid else None
-        with_best = replace(settings, terms=replace(settings.terms, **tuned.chosen), grid={}) if tuned else settings
-        records += [_record(dataset, with_best, trust, epsilon, tick, tuned) for trust in NOISY]
+        with_best = replace(settings, terms=settings.terms.with_values(tuned.chosen), grid={}) if tuned else settings
+        records += [_record(dataset, with_best, trust, mode, epsilon, tick, tuned) for trust, mode in settings.noisy]
     return PrivateComparison(
         dataset={
             "name": dataset.name,
@@ -431,8 +441,8 @@ def _tuned(dataset: Dataset, settings: PrivateSettings, epsilon: float, tick: Ca
 
     def score(own: Mapping[str, Any], seed: int) -> float:
         tick()
-        tried = replace(settings, terms=replace(settings.terms, **own), grid={})
-        return _run(dataset, tried, "central", epsilon, seed, tuning=True).accuracy
+        tried = replace(settings, terms=settings.terms.with_values(own), grid={})
+        return _run(dataset, tried, "central", MODES["plain"], epsilon, seed, tuning=True).accuracy
 
     return tune(settings.grid, score, repetitions=settings.seeds[: settings.tune_seeds])
 
@@ -441,6 +451,7 @@ def _record(
     dataset: Dataset,
     settings: PrivateSettings,
     trust: Trust,
+    mode: Mode,
     epsilon: float | None,
     tick: Callable[[], None],
     tuned: Tuned | None = None,
@@ -448,12 +459,13 @@ def _record(
     outcomes = []
     for seed in settings.seeds:
         tick()
-        outcomes.append(_run(dataset, settings, trust, epsilon, seed))
+        outcomes.append(_run(dataset, settings, trust, mode, epsilon, seed))
     accuracies, terms, form = tuple(one.accuracy for one in outcomes), settings.terms, outcomes[-1].form
     promise = form.guarantee if form else None
     opinions = _opinions(form.releases, terms.delta) if form else ()
     return PrivateRecord(
         trust=trust,
+        mode=mode.name,
         target_epsilon=epsilon,
         epsilon=promise.epsilon if promise else None,
         delta=promise.delta if promise else None,
@@ -468,7 +480,7 @@ def _record(
         survivors=settings.survivors,
         promised_survivors=settings.promised,
         colluders=settings.colluders,
-        layers=terms.n_layers,
+        layers=0 if terms.learner == "random" else terms.options.get("n_layers"),
         accuracy_mean=statistics.fmean(accuracies),
         accuracy_spread=statistics.pstdev(accuracies),
         accuracies=accuracies,
@@ -521,13 +533,19 @@ class _Outcome:
 
 
 def _run(
-    dataset: Dataset, settings: PrivateSettings, trust: Trust, epsilon: float | None, seed: int, *, tuning: bool = False
+    dataset: Dataset,
+    settings: PrivateSettings,
+    trust: Trust,
+    mode: Mode,
+    epsilon: float | None,
+    seed: int,
+    *,
+    tuning: bool = False,
 ) -> _Outcome:
     """One seed: split, deal, sum, solve, test; to tune, on a fifth of the training rows and without the test rows."""
     terms, plan, form = settings.terms, None, None
-    learner: Any = terms.learner(
-        n_features=dataset.n_features, n_classes=dataset.n_classes, max_rows=len(dataset.x_train)
-    )
+    sizes = {"n_features": dataset.n_features, "n_classes": dataset.n_classes, "max_rows": len(dataset.x_train)}
+    learner: Any = terms.build(**sizes)
     known: dict[str, Any] = {
         "nonnegative": dataset.is_nonnegative,
         "noise_entropy": lambda number: InsecureSeededEntropy(seed, f"noise {trust} {number}"),
@@ -539,25 +557,19 @@ def _run(
         colluders = settings.colluders if trust == "distributed" else 0
         plan = terms.plan(epsilon, promised, colluders=colluders, **known)
         form = plan.apply(learner)
-
-    def make(setup: SumSetup) -> SumProtocol:
-        """A masked sum where the server is not trusted, and else one in the clear."""
-        if trust == "distributed":
-            return MaskedSum(threshold=settings.threshold, **setup.common)
-        return PlainSum(min_survivors=1, **setup.common)
-
     rng = _rng(seed)
     parts = tuple(_split(dataset, rng))
     (x_train, y_train), (x_test, y_test) = held_out(parts[0]) if tuning else parts
     dealt = settings.partition.deal(y_train, settings.n_clients, rng)
     whole = dict(enumerate(dealt, start=1))
-    own = LocalSplit(whole, {}) if terms.alphas is None else split_locally(whole, seed)
+    personalise, alphas = LEARNERS[terms.learner].personalise, terms.options.get("alphas", ())
+    own = LocalSplit(whole, {}) if personalise is None else split_locally(whole, seed)
     clients = {party: ClientRows(x_train[rows], y_train[rows]) for party, rows in own.train.items()}
     dropouts = replace(settings.dropouts, seed=seed)
     finished = run_federation(
         learner,
         clients,
-        Mode(name=trust, make=make),
+        mode,
         dropouts=lambda number: dict.fromkeys(dropouts.lost(tuple(clients), number), 0),
         privacy=plan,
     )
@@ -566,12 +578,12 @@ def _run(
     kept = (CLIPPED_ROWS, CLIPPED_CONTRIBUTION)
     clipped = sum(int(rows.memory.get(key, 0)) for rows in clients.values() for key in kept)
     personal = None
-    if terms.alphas is not None:
+    if personalise is not None:
         held = {party: ClientRows(x_train[rows], y_train[rows]) for party, rows in own.test.items()}
         personal = personal_scores(
             solving,
-            FedHiP.personalise,
-            terms.alphas,
+            personalise,
+            alphas,
             model=finished.model,
             pooled_model=finished.model,
             clients=[(rows, held[party]) for party, rows in clients.items()],
@@ -595,37 +607,16 @@ def _split(dataset: Dataset, rng: np.random.Generator) -> Iterator[tuple[NDArray
         yield features[part], labels[part]
 
 
-def without_depth(settings: PrivateSettings) -> PrivateSettings:
-    """The same comparison with T = 0, random features alone: what 2T + 1 releases must beat to be worth it."""
+def without_depth(settings: PrivateSettings) -> PrivateSettings | None:
+    """The same comparison with T = 0 of a deep learner; None of others."""
+    flat = settings.terms.flat
+    if flat is None:
+        return None
     grid = {name: own for name, own in settings.grid.items() if name not in ("n_layers", "d_f")}
-    return replace(settings, terms=replace(settings.terms, n_layers=0), grid=grid)
+    return replace(settings, terms=flat, grid=grid)
 
 
 # From the command line
-
-
-PRIVATE_FORMS: Mapping[str, Mapping[str, Any]] = {
-    "afl": {},
-    "fedhip": {"alphas": DEFAULT_ALPHAS},
-    "random": {"d_phi": 64, "activation": "gelu", "variance": 1.0},
-    "logistic": {"n_rounds": 5, "step": None, "scale": 10.0},
-    "deepafl": {"n_layers": 1, "d_phi": 64, "d_f": 64},
-    "safle": {"n_buckets": 2, "group_size": 1, "low": 0.0, "high": 1.0},
-}
-"""The learners that have a private form, with the options that it has and their defaults."""
-
-NEVER_CENTRED = ("deepafl", "safle")
-"""The learners whose budget buys no mean."""
-
-
-SHARES: Mapping[str, Reader] = {"gram_share": float, "mean_share": float}
-"""What of the budget's division can be tuned like an option; the second where a mean is bought."""
-
-
-def with_shares(entry: LearnerEntry) -> LearnerEntry:
-    """A learner with what of its budget's division can be tuned like an option."""
-    shares = {name: own for name, own in SHARES.items() if name == "gram_share" or entry.name not in NEVER_CENTRED}
-    return replace(entry, options={**entry.options, **shares})
 
 
 def settings_from(
@@ -634,6 +625,7 @@ def settings_from(
     *,
     n_clients: int,
     partition: Partition,
+    modes: tuple[Mode, ...],
     learner: str,
     own: Mapping[str, Any],
     baselines: tuple[DPSGD, ...] = (),
@@ -646,6 +638,7 @@ def settings_from(
         dataset: the rows.
         n_clients: the cohort.
         partition: how they are dealt.
+        modes: of distributed noise.
         learner: one of ``PRIVATE_FORMS``.
         own: its options.
         baselines: what to run beside it.
@@ -655,22 +648,16 @@ def settings_from(
         UsageError: a parameter out of range, or an option that the private form of the learner does not have.
     """
     privacy, federation = options.privacy, options.federation
-    known = PRIVATE_FORMS[learner]
-    if unknown := (own.keys() | (grid or {}).keys() - SHARES.keys()) - known.keys():
-        raise UsageError(
-            f"with --epsilon {learner} takes {', '.join(known) or 'no options'} with --option, not "
-            f"{', '.join(sorted(unknown))}; leave that out, or --epsilon"
-        )
     terms = PrivacyTerms(
+        learner=learner,
+        options=own,
         delta=privacy.delta,
         unit=privacy.unit,
         adjacency=privacy.adjacency,
         gram_share=privacy.gram_share,
-        mean_share=0.0 if learner in NEVER_CENTRED else privacy.mean_share,
+        mean_share=privacy.mean_share,
         client_rows=-(-len(dataset.x_train) // n_clients),
-        n_layers=0 if learner == "random" else None,
     )
-    terms = replace(terms, **{**known, **own})
     if isinstance(options.learning.ridge, float):
         terms = replace(terms, ridge=options.learning.ridge)
     if privacy.epsilon is None:
@@ -680,6 +667,7 @@ def settings_from(
         terms=terms,
         n_clients=n_clients,
         partition=partition,
+        modes=modes,
         promised_survivors=privacy.promise,
         colluders=privacy.colluders,
         dropouts=federation.dropouts,
@@ -707,10 +695,17 @@ def _statement(comparison: PrivateComparison) -> Iterator[str]:
         f"{first.promised_survivors} of {first.clients} clients in every released total (the sum aborts below), on "
         "each of them adding its share, and on a secure sum that shows nothing but the total."
     )
+    distributed = [record for record in comparison.records if record.trust == "distributed"]
+    for mode, record in {record.mode: record for record in distributed}.items():
+        open_to = ", where the server sees every upload: it is no such sum" if mode == "plain" else ""
+        yield (
+            f"It ran over {mode}{open_to}: {record.messages_per_client} messages and "
+            f"{record.bytes_up_per_client / 1e3:.3g} kB a client."
+        )
     yield "Central: whoever sees the model, if the server is trusted with the exact totals and adds the noise."
     yield "Local: every upload is private on its own; no secure sum is needed."
     ball = (
-        "is clipped in exact integers to the public norm 1" if terms.n_buckets is None else "has a one in every group"
+        "is clipped in exact integers to the public norm 1" if terms.learner != "safle" else "has a one in every group"
     )
     yield (
         f"Every row {ball}; format, number of classes, largest number of rows, clip, thresholds and the sign of "
@@ -767,32 +762,36 @@ def _depth_advice(comparison: PrivateComparison) -> Iterator[str]:
     """Whether a deep learner's 2T + 1 releases are expected to be worth it, by the public rule."""
     n_rows = comparison.dataset["train_rows"]
     for record in comparison.records:
-        terms = replace(comparison.terms, **(record.tuned.chosen if record.tuned else {}))
+        terms = comparison.terms.with_values(record.tuned.chosen if record.tuned else {})
         if (
-            terms.n_layers
+            terms.learner == "deepafl"
             and record.trust == "central"
-            and noise_drowns(n_rows=n_rows, row_norm=1.0, sigma_gram=record.sigma_gram, n_features=terms.d_phi)
+            and noise_drowns(
+                n_rows=n_rows, row_norm=1.0, sigma_gram=record.sigma_gram, n_features=terms.options["d_phi"]
+            )
         ):
             yield (
                 f"At epsilon {record.target_epsilon:g} the noise of each of the {record.releases} sums exceeds the "
-                f"mean eigenvalue of a layer's Gram ({n_rows} rows, width {terms.d_phi}): "
+                f"mean eigenvalue of a layer's Gram ({n_rows} rows, width {terms.options['d_phi']}): "
                 "T = 0 is expected to do better."
             )
 
 
 def depth_verdicts(comparisons: Sequence[PrivateComparison]) -> Iterator[tuple[PrivateComparison, str]]:
     """Where a T above 0 does worse than the T = 0 that was run beside it: (which, a sentence)."""
-    flat = {(one.clients, one.partition): one for one in comparisons if one.terms.n_layers == 0}
     for deep in comparisons:
-        if deep.terms.n_layers:
-            for sentence in depth_verdict(deep, flat[deep.clients, deep.partition]):
-                yield deep, sentence
+        for flat in comparisons:
+            if (flat.terms, flat.clients, flat.partition) == (deep.terms.flat, deep.clients, deep.partition):
+                for sentence in depth_verdict(deep, flat):
+                    yield deep, sentence
 
 
 def depth_verdict(deep: PrivateComparison, flat: PrivateComparison) -> Iterator[str]:
     """Where T = 0 really did better with the same budget, in a simulation that ran both."""
     for record in deep.records:
-        other = flat.of(record.trust, record.target_epsilon)
+        other, first = (one.of(record.trust, record.target_epsilon) for one in (flat, deep))
+        if record is not first:  # the same integers over another mode
+            continue
         if record.target_epsilon is not None and record.layers and other.accuracy_mean > record.accuracy_mean:
             yield (
                 f"{record.trust}, epsilon {record.target_epsilon:g}: T = 0 does better ({other.accuracy_mean:.3f}) "

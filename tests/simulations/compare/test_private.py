@@ -22,7 +22,8 @@ from analytic_secagg.console.declaration import add_options, chosen
 from analytic_secagg.datasets import Dataset, bundled
 from analytic_secagg.errors import UsageError
 from analytic_secagg.learners import LEARNERS
-from secagg import PlainSum, run_in_memory
+from analytic_secagg.modes import MODES, choose_modes
+from secagg import run_in_memory
 from secagg.dp import PrivacyError, calibrate
 from simulations.compare import command, private
 from simulations.compare.dpsgd import DPSGD
@@ -45,6 +46,7 @@ from simulations.compare.tuning import Tuned, n_trials, read_grids, tune, tuning
 from simulations.data.partitions import parse_partition
 from simulations.report.table import accuracy_text, print_private
 
+MASKED = (MODES["masked"],)
 SMALL = PrivateSettings(epsilons=(1.0, 8.0), terms=PrivacyTerms(), n_clients=20, n_seeds=3)
 KEYS = {"epsilon", "delta", "rho", "sigma_gram", "sigma_cross", "releases", "accuracy_mean", "accuracy_spread"}
 
@@ -90,20 +92,25 @@ def test_records_say_what_the_noise_really_gives(comparison: PrivateComparison) 
             assert value == pytest.approx(expected, abs=0.012, rel=1e-3), name
 
 
-def in_the_clear(*, threshold: int, **settings: Any) -> PlainSum:
-    """What stands in for a masked sum: the same integers sooner."""
-    return PlainSum(min_survivors=threshold, **settings)
-
-
 @pytest.mark.parametrize("n_clients", [8, pytest.param(30, marks=pytest.mark.slow)])
-def test_masks_carry_the_same_noisy_integers(digits: Dataset, n_clients: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = replace(SMALL, epsilons=(2.0,), n_clients=n_clients, n_seeds=1)
-    masked = compare_private(digits, settings).of("distributed", 2.0)
-    monkeypatch.setattr(private, "MaskedSum", in_the_clear)
-    costs = {"bytes_up_per_client", "messages_per_client", "client_seconds"}
-    clear = compare_private(digits, settings).of("distributed", 2.0)
-    assert clear.model_dump(exclude=costs) == masked.model_dump(exclude=costs)
-    assert clear.messages_per_client == 2 < masked.messages_per_client
+def test_every_mode_carries_the_same_noisy_integers(digits: Dataset, n_clients: int) -> None:
+    """Noise runs over the modes that are asked for, each of which releases no total of fewer than are promised."""
+    modes = choose_modes(["masked", "committee", "plain"])
+    settings = replace(SMALL, epsilons=(2.0,), n_clients=n_clients, n_seeds=1, modes=modes)
+    comparison = compare_private(digits, settings)
+    masked, committee, clear = (one for one in comparison.records if one.trust == "distributed")
+    assert [one.mode for one in (masked, committee, clear)] == ["masked", "committee", "plain"]
+    apart = {"mode", "bytes_up_per_client", "messages_per_client", "client_seconds"}
+    assert clear.model_dump(exclude=apart) == masked.model_dump(exclude=apart) == committee.model_dump(exclude=apart)
+    assert clear.messages_per_client == committee.messages_per_client == 2 < masked.messages_per_client == 8
+    assert {one.mode for one in comparison.records if one.trust != "distributed"} == {"plain"}
+    assert comparison.of("distributed", 2.0) == masked
+    said = [sentence for sentence in comparison.statement if sentence.startswith("It ran over")]
+    assert len(said) == 3
+    assert "masked: 8 messages and " in said[0]
+    assert "committee: 2 messages and " in said[1]
+    assert "sees every upload" in said[2]
+    assert [point.mode for point in frontier([], [], [comparison])] == ["masked", "committee", "plain"]
 
 
 @pytest.mark.parametrize("anew", [False, True])
@@ -127,10 +134,10 @@ def test_the_clients_vanish_that_vanish_from_exact_runs(
 
 
 @pytest.mark.slow
-def test_digits_keep_what_is_promised(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digits_keep_what_is_promised(digits: Dataset) -> None:
     """The project's own measure: 100 clients, delta 1e-5, records, add-remove, 20 seeds."""
-    monkeypatch.setattr(private, "MaskedSum", in_the_clear)
-    settings = PrivateSettings(epsilons=(1.0, 2.0, 4.0, 8.0), terms=PrivacyTerms(), n_seeds=20)
+    plain = (MODES["plain"],)  # the same integers sooner
+    settings = PrivateSettings(epsilons=(1.0, 2.0, 4.0, 8.0), terms=PrivacyTerms(), n_seeds=20, modes=plain)
     comparison = compare_private(digits, settings)
     assert comparison.of("non-private", None).accuracy_mean >= 0.93
     for epsilon, least in ((1.0, 0.85), (2.0, 0.87), (4.0, 0.89), (8.0, 0.91)):
@@ -144,12 +151,13 @@ def test_digits_keep_what_is_promised(digits: Dataset, monkeypatch: pytest.Monke
     "terms",
     [
         PrivacyTerms(unit="client", client_rows=180),
-        PrivacyTerms(n_layers=1, mean_share=0.0, d_phi=32, d_f=16),
-        PrivacyTerms(n_buckets=2, high=16.0),
-        PrivacyTerms(n_rounds=2, adjacency="replace-one"),
+        PrivacyTerms(learner="deepafl", options={"d_phi": 32, "d_f": 16}),
+        PrivacyTerms(learner="safle", options={"high": 16.0}),
+        PrivacyTerms(learner="logistic", options={"n_rounds": 2}, adjacency="replace-one"),
+        PrivacyTerms(learner="logistic", options={"n_rounds": 2, "d_phi": 96}),
         PrivacyTerms(unit="client", client_rows=180, adjacency="replace-one", mean_share=0.0),
     ],
-    ids=["client", "deep", "counts", "logistic replace", "client replace"],
+    ids=["client", "deep", "counts", "logistic replace", "logistic of random features", "client replace"],
 )
 def test_other_terms_run_and_keep_their_budget(digits: Dataset, terms: PrivacyTerms) -> None:
     settings = replace(SMALL, epsilons=(8.0,), terms=terms, n_seeds=1, n_clients=8)
@@ -166,7 +174,7 @@ def test_other_terms_run_and_keep_their_budget(digits: Dataset, terms: PrivacyTe
 def test_personal_models_from_a_noisy_total_need_a_colluder(digits: Dataset) -> None:
     """Every client is given the total and knows its own share; local noise is whole without the others'."""
     settings = replace(SMALL, epsilons=(2.0,), n_clients=8, n_seeds=1, partition=parse_partition("dirichlet:0.1"))
-    terms = PrivacyTerms(alphas=(0.0, 30.0))
+    terms = PrivacyTerms(learner="fedhip", options={"alphas": (0.0, 30.0)})
     with pytest.raises(PrivacyError, match=r"each knows its own share of the noise.*at least 1 colluder"):
         replace(settings, terms=terms, colluders=0)
     comparison = compare_private(digits, replace(settings, terms=terms))
@@ -193,7 +201,7 @@ def test_more_survivors_than_promised_cost_accuracy_not_privacy(digits: Dataset)
 
 def test_replacing_one_needs_more_noise_and_signs_matter() -> None:
     terms = PrivacyTerms(mean_share=0.0)
-    learner = terms.learner(n_features=8, n_classes=3, max_rows=100)
+    learner = terms.build(n_features=8, n_classes=3, max_rows=100)
     one = terms.plan(1.0, nonnegative=True).apply(learner)
     replacing = replace(terms, adjacency="replace-one")
     replaced = replacing.plan(1.0, nonnegative=True).apply(learner)
@@ -209,7 +217,9 @@ def test_replacing_one_needs_more_noise_and_signs_matter() -> None:
         ({"epsilons": ()}, "needs an epsilon"),
         ({"colluders": 20}, "nobody whose noise counts"),
         ({"promised_survivors": 19, "dropouts": Dropouts(rate=0.2)}, "19 survivors are promised and 16"),
-        ({"n_clients": 2, "dropouts": Dropouts(rate=0.9)}, "of 2 clients needs 2 .* leaves 1;"),
+        ({"n_clients": 2, "dropouts": Dropouts(rate=0.9)}, "masked needs 2 of 2 clients .* leaves 1:"),
+        ({"n_clients": 200}, "planned for 20 that collude.*--colluders is 1: state 20"),
+        ({"modes": ()}, "and a mode"),
         ({"n_seeds": 0}, "needs an epsilon"),
     ],
 )
@@ -226,15 +236,18 @@ def test_settings_that_cannot_work_are_refused(change: dict[str, object], messag
         {"unit": "row"},
         {"adjacency": "x"},
         {"client_rows": 0},
-        {"n_layers": -1},
-        {"d_f": 0},
+        {"learner": "deepafl", "options": {"n_layers": -1}},
+        {"learner": "deepafl", "options": {"d_f": 0}},
+        {"learner": "afl", "options": {"intercept": True}},
+        {"learner": "random", "options": {"row_bits": 8}},
     ],
 )
 def test_terms_that_mean_nothing_are_refused(change: dict[str, object]) -> None:
     with pytest.raises((UsageError, PrivacyError, SpecificationError)):
         PrivacyTerms(**change)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="record only"):
-        PrivacyTerms(unit="client", n_layers=1)
+    for learner in ("deepafl", "logistic", "safle"):
+        with pytest.raises(SpecificationError, match="by record only"):
+            PrivacyTerms(learner=learner, unit="client")
 
 
 def test_budgets_out_of_range_and_noise_too_fine_are_refused(digits: Dataset) -> None:
@@ -266,7 +279,7 @@ def test_json_and_table_say_the_same(comparison: PrivateComparison) -> None:
 def test_arguments_become_settings(digits: Dataset) -> None:
     asked = options("--epsilon 4,1 --adjacency replace-one --seeds 1 --promise 8")
     settings = settings_from(
-        asked, digits, n_clients=10, partition=parse_partition("dirichlet:0.1"), learner="afl", own={}
+        asked, digits, partition=parse_partition("dirichlet:0.1"), n_clients=10, modes=MASKED, learner="afl", own={}
     )
     assert settings.epsilons == (4.0, 1.0)
     assert settings.promised == 8
@@ -278,7 +291,7 @@ def test_arguments_become_settings(digits: Dataset) -> None:
     with pytest.raises(SystemExit):
         options("--epsilon one")
     with pytest.raises(UsageError, match="--epsilon"):
-        settings_from(options(""), digits, n_clients=10, partition=parse_partition("iid"), learner="afl", own={})
+        settings_of(options(""), digits, "afl")
 
 
 def options(line: str) -> CompareOptions:
@@ -289,23 +302,29 @@ def options(line: str) -> CompareOptions:
 
 
 def test_arguments_of_exact_runs_reach_the_private_ones(digits: Dataset) -> None:
-    asked, iid = options("--epsilon 1 --ridge 0 --dropout 0.25 --dropout-anew --seed 9"), parse_partition("iid")
-    linear = settings_from(asked, digits, n_clients=8, partition=iid, learner="afl", own={})
+    asked = options("--epsilon 1 --ridge 0 --dropout 0.25 --dropout-anew --seed 9")
+    linear = settings_of(asked, digits, "afl")
     assert linear.terms == PrivacyTerms(ridge=0.0, client_rows=180)
     assert linear.dropouts == Dropouts(rate=0.25, anew=True, seed=9)
-    deep = settings_from(asked, digits, n_clients=8, partition=iid, learner="deepafl", own={})
-    assert (deep.terms.n_layers, deep.terms.d_phi, deep.terms.d_f, deep.terms.mean_share) == (1, 64, 64, 0.0)
-    deep = settings_from(asked, digits, n_clients=8, partition=iid, learner="deepafl", own={"n_layers": 2, "d_f": 16})
-    assert (deep.terms.n_layers, deep.terms.d_phi, deep.terms.d_f) == (2, 64, 16)
+    deep = settings_of(asked, digits, "deepafl").terms
+    assert (deep.options, deep.mean_share) == ({"n_layers": 1, "d_phi": 64, "d_f": 64}, 0.0)
+    deep = settings_of(asked, digits, "deepafl", n_layers=2, d_f=16).terms
+    assert deep.options == {"n_layers": 2, "d_phi": 64, "d_f": 16}
     with pytest.raises(UsageError, match="takes n_layers, d_phi, d_f with --option, not gamma; leave that out"):
-        settings_from(asked, digits, n_clients=8, partition=iid, learner="deepafl", own={"gamma": 1})
+        settings_of(asked, digits, "deepafl", gamma=1)
+
+
+def settings_of(asked: CompareOptions, dataset: Dataset, learner: str, **own: Any) -> PrivateSettings:
+    """Eight clients, dealt evenly, under masks."""
+    iid = parse_partition("iid")
+    return settings_from(asked, dataset, n_clients=8, partition=iid, modes=MASKED, learner=learner, own=own)
 
 
 def test_softmax_rounds_beat_dp_sgd_for_the_same_budget(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two splits, both tuned over two settings; five splits, wide grids and every budget stand in the docs."""
     needs("opacus")
     beside = DPSGD(batch_size=256, grid={"learning_rate": (2.0, 4.0)})
-    terms, seen, drawn, split = PrivacyTerms(n_rounds=5), [], [], private._split
+    terms, seen, drawn, split = PrivacyTerms(learner="logistic"), [], [], private._split
     monkeypatch.setattr(private, "_split", lambda *given: drawn.append(1) or split(*given))
     settings = replace(SMALL, epsilons=(1.0,), terms=terms, n_seeds=2, n_clients=5, baselines=(beside,))
     settings = replace(settings, grid={"gram_share": (0.3, 0.5)})
@@ -396,10 +415,13 @@ def test_errors_over_overlapping_splits_are_those_of_a_pool() -> None:
 
 def test_a_tuned_depth_is_judged_as_it_was_chosen(digits: Dataset, comparison: PrivateComparison) -> None:
     """T = 0 stays T = 0 whatever depths are tried beside it, and advice is about the width that was chosen."""
-    terms = PrivacyTerms(n_layers=1, mean_share=0.0, d_phi=8, d_f=8)
+    terms = PrivacyTerms(learner="deepafl", options={"d_phi": 8, "d_f": 8})
     grid = {"n_layers": (1, 2), "d_phi": (8, 16), "d_f": (8, 16)}
     flat = without_depth(replace(SMALL, terms=terms, grid=grid))
-    assert (flat.terms.n_layers, dict(flat.grid)) == (0, {"d_phi": (8, 16)})
+    assert flat is not None
+    assert without_depth(SMALL) is None
+    assert (flat.terms.learner, flat.terms.options["d_phi"], flat.terms.mean_share) == ("random", 8, 0.0)
+    assert dict(flat.grid) == {"d_phi": (8, 16)}
     chosen = Tuned(chosen={"n_layers": 2, "d_phi": 128}, tried=2, repetitions=1, at_edge=(), of_two=())
     records = [one.model_copy(update={"tuned": chosen, "layers": 2, "sigma_gram": 1.0}) for one in comparison.records]
     deep = comparison.model_copy(update={"terms": terms, "records": tuple(records)})
@@ -410,10 +432,10 @@ def test_a_tuned_depth_is_judged_as_it_was_chosen(digits: Dataset, comparison: P
 
 
 def test_a_deep_learner_is_told_when_it_should_be_flat(digits: Dataset) -> None:
-    terms = PrivacyTerms(n_layers=1, mean_share=0.0, d_phi=32, d_f=32)
+    terms = PrivacyTerms(learner="deepafl", options={"d_phi": 32, "d_f": 32})
     settings = replace(SMALL, epsilons=(0.5,), terms=terms, n_seeds=1)
     deep = compare_private(digits, settings)
-    flat = compare_private(digits, replace(settings, terms=replace(terms, n_layers=0)))
+    flat = compare_private(digits, cast("PrivateSettings", without_depth(settings)))
     assert any("T = 0 is expected to do better" in sentence for sentence in deep.statement)
     told = list(depth_verdict(deep, flat))
     better = [t for t in TRUSTS[:3] if flat.of(t, 0.5).accuracy_mean > deep.of(t, 0.5).accuracy_mean]

@@ -7,7 +7,7 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import jsonschema
@@ -50,15 +50,16 @@ def bare() -> Comparison:
 @pytest.fixture(scope="module")
 def full() -> Comparison:
     """Everything that the page can show, on rows whose products float64 cannot hold exactly."""
+    deep = PrivacyTerms(learner="deepafl", options={"d_phi": 16})
     private = [
         PrivateSettings(
             epsilons=(1.0, 8.0),
-            terms=PrivacyTerms(n_layers=n_layers, mean_share=0.0, d_phi=16),
+            terms=terms,
             n_clients=4,
             partition=partition,
             n_seeds=1,
         )
-        for n_layers in (None, 1, 0)
+        for terms in (PrivacyTerms(), deep, cast("PrivacyTerms", deep.flat))
         for partition in PARTITIONS
     ]
     return compare(
