@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -25,6 +26,7 @@ from simulations.compare.frontier import FrontierPoint, frontier
 from simulations.compare.personal import split_locally
 from simulations.compare.private import PrivateComparison, PrivateSettings, compare_private
 from simulations.compare.reference import Float64Ridges, References
+from simulations.compare.rows import Row, rows
 from simulations.compare.runs import Case, Deal, RunRecord
 from simulations.data.partitions import Partition
 from simulations.report.document import DatasetRecord, FormatName, Natural, NotNegative, Record, computed, versions
@@ -202,9 +204,23 @@ class Comparison(Record, title="Report of python -m simulations compare"):
         return all(run.equal_to_pooled for run in self.runs)
 
     @computed
+    def rows(self) -> tuple[Row, ...]:
+        """Every model that was trained, in one flat table: exact runs, baselines, and each repetition under noise."""
+        return tuple(rows(self.runs, self.baselines, self.private, seed=self.seed))
+
+    @computed
     def frontier(self) -> tuple[FrontierPoint, ...]:
         """What every run, baseline and noisy closed form reached for what it cost a client, and which nothing beats."""
-        return tuple(frontier(self.runs, self.baselines, self.private))
+        return tuple(frontier(self.rows))
+
+    def to_frame(self) -> Any:
+        """Return ``rows`` as a data frame of pandas.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        frames = importlib.import_module("pandas")
+        return frames.DataFrame([row.model_dump() for row in self.rows], columns=list(Row.model_fields))
 
     @property
     def quality_name(self) -> str:

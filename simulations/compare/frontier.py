@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from itertools import groupby
+from typing import Literal
 
-from simulations.compare.baselines import BaselineRecord
-from simulations.compare.private import PrivateComparison
-from simulations.compare.runs import RunRecord
+from simulations.compare.rows import Row
 from simulations.report.document import Count, Natural, NotNegative, Positive, Record
 
 Cost = Literal["bytes", "messages", "seconds"]
@@ -64,11 +64,10 @@ class FrontierPoint(Record, title="frontier point"):
         return ours != theirs and all(own >= its for own, its in zip(ours, theirs, strict=True))
 
 
-def frontier(
-    runs: Iterable[RunRecord], baselines: Iterable[BaselineRecord], private: Iterable[PrivateComparison]
-) -> Iterator[FrontierPoint]:
-    """Yield a point for each run, gradient baseline and budget."""
-    points = [*_exact(runs), *_gradient(baselines), *_private(private)]
+def frontier(trained: Iterable[Row]) -> Iterator[FrontierPoint]:
+    """Yield a point for each exact run, gradient baseline and budget: noise from clients, or dpsgd's."""
+    told = (row for row in trained if row.trust in (None, "distributed") or row.mode == "baseline")
+    points = [_point(list(repetitions)) for _, repetitions in groupby(told, key=_but_for_the_seed)]
     for point in points:
         yield point.model_copy(update={"unbeaten": tuple(cost for cost in COSTS if _unbeaten(point, points, cost))})
 
@@ -77,31 +76,16 @@ def _unbeaten(point: FrontierPoint, points: Sequence[FrontierPoint], cost: Cost)
     return not any(other.is_rival_of(point) and other.beats(point, cost) for other in points)
 
 
-def _exact(runs: Iterable[RunRecord]) -> Iterator[FrontierPoint]:
-    for run in runs:
-        yield _point(run, run, run.quality, learner=run.learner, mode=run.mode)
+def _but_for_the_seed(row: Row) -> tuple[object, ...]:
+    return tuple(row.model_dump(exclude={"seed", "test_accuracy"}).values())
 
 
-def _gradient(baselines: Iterable[BaselineRecord]) -> Iterator[FrontierPoint]:
-    for one in baselines:
-        spent = {"messages_per_client": one.rounds}
-        yield _point(one, one, one.test_accuracy, learner=one.learner, mode=one.mode, **spent)
-
-
-def _private(comparisons: Iterable[PrivateComparison]) -> Iterator[FrontierPoint]:
-    for one in comparisons:
-        for record in one.records:
-            if record.trust == "distributed":
-                asked = {"epsilon": record.target_epsilon, "mode": record.mode}
-                yield _point(one, record, record.accuracy_mean, learner=one.terms.name, **asked)
-        for beside in one.baselines:
-            spent = {"messages_per_client": beside.rounds, "client_seconds": beside.train_seconds / one.clients}
-            asked = {"epsilon": beside.target_epsilon}
-            yield _point(one, beside, beside.accuracy_mean, learner=beside.learner, mode="baseline", **asked, **spent)
-
-
-def _point(cohort: Any, paid: Any, quality: float, **known: Any) -> FrontierPoint:
-    """What was reached among these clients, with the costs that a record states and is not overruled in."""
-    costs = {name: getattr(paid, name) for name in COSTS.values() if name not in known}
-    of = {"clients": cohort.clients, "partition": cohort.partition, "epsilon": None, "unbeaten": ()}
-    return FrontierPoint(**{**of, **costs, **known, "quality": quality})
+def _point(repetitions: Sequence[Row]) -> FrontierPoint:
+    """Rows that differ in their seed alone."""
+    first = repetitions[0]
+    return FrontierPoint(
+        **{name: getattr(first, name) for name in ("learner", "mode", "clients", "partition", *COSTS.values())},
+        epsilon=first.target_epsilon,
+        quality=statistics.fmean(row.quality for row in repetitions),
+        unbeaten=(),
+    )

@@ -42,6 +42,7 @@ from simulations.compare.private import (
     with_shares,
     without_depth,
 )
+from simulations.compare.rows import rows
 from simulations.compare.tuning import Tuned, n_trials, read_grids, tune, tuning_sentences
 from simulations.data.partitions import parse_partition
 from simulations.report.table import accuracy_text, print_private
@@ -110,7 +111,7 @@ def test_every_mode_carries_the_same_noisy_integers(digits: Dataset, n_clients: 
     assert "masked: 8 messages and " in said[0]
     assert "committee: 2 messages and " in said[1]
     assert "sees every upload" in said[2]
-    assert [point.mode for point in frontier([], [], [comparison])] == ["masked", "committee", "plain"]
+    assert [point.mode for point in frontier(rows([], [], [comparison], seed=0))] == ["masked", "committee", "plain"]
 
 
 @pytest.mark.parametrize("anew", [False, True])
@@ -349,7 +350,12 @@ def test_softmax_rounds_beat_dp_sgd_for_the_same_budget(digits: Dataset, monkeyp
         f"distributed minus dpsgd at epsilon 1: {ours.accuracy_mean - found.accuracy_mean:+.4f}, standard error",
     ):
         assert sentence in said
-    ours, theirs = frontier([], [], [comparison])
+    found_rows = list(rows([], [], [comparison], seed=0))
+    beside = [row for row in found_rows if row.learner == "dpsgd"]
+    assert [(row.seed, row.test_accuracy) for row in beside] == list(enumerate(found.accuracies))
+    assert {(row.trust, row.mode, row.split) for row in beside} == {("central", "baseline", "drawn")}
+    assert {row.gram_share for row in found_rows if row.trust == "distributed"} == {ours.tuned.chosen["gram_share"]}
+    ours, theirs = frontier(found_rows)
     assert (theirs.learner, theirs.mode, theirs.messages_per_client) == ("dpsgd", "baseline", 56)
     assert "bytes" in ours.unbeaten
     assert "bytes" not in theirs.unbeaten

@@ -22,6 +22,7 @@ from analytic_secagg.modes import Mode, choose_modes
 from simulations.compare.baselines import BASELINES
 from simulations.compare.comparison import CompareSettings, Comparison, compare
 from simulations.compare.private import PrivacyTerms, PrivateSettings
+from simulations.compare.rows import Row
 from simulations.data.partitions import parse_partition
 from simulations.report.compare_charts import PUBLISHED, accuracy_charts, deviation_chart, distinct, overview
 from simulations.report.findings import findings, human_bytes, verdict
@@ -209,6 +210,29 @@ def test_partitions_with_equal_private_numbers_share_a_chart(full: Comparison) -
     assert page.count("Mean and spread over repetitions") == 3
     for sentence in (full.private[0].records[1].accuracy_mean, full.private[0].records[-1].accuracy_mean):
         assert f"{sentence:.3f} +- " in page
+
+
+def test_one_flat_table_holds_every_model_that_was_trained(full: Comparison) -> None:
+    """Exact runs, gradient baselines and every repetition, in the JSON report and as a data frame alike."""
+    found = full.rows
+    exact = [row for row in found if row.mode != "baseline" and row.split == "given"]
+    assert [row.weights_sha256 for row in exact] == [run.weights_sha256 for run in full.runs]
+    assert [row.test_accuracy for row in exact] == [run.test_accuracy for run in full.runs]
+    gradient = [row for row in found if row.mode == "baseline"]
+    assert [row.messages_per_client for row in gradient] == [one.rounds for one in full.baselines]
+    under_noise = [row for row in found if row.split == "drawn"]
+    records = [record for one in full.private for record in one.records]
+    assert [row.test_accuracy for row in under_noise] == [accuracy for one in records for accuracy in one.accuracies]
+    assert [row.epsilon for row in under_noise] == [one.epsilon for one in records]
+    assert {row.unit for row in under_noise if row.trust == "non-private"} == {None}
+    assert len(exact) + len(gradient) + len(under_noise) == len(found)
+    assert json.loads(full.to_json())["rows"] == [row.to_document() for row in found]
+    pytest.importorskip("pandas", reason="only data frames need it")
+    frame = full.to_frame()
+    assert list(frame.columns) == list(Row.model_fields)
+    means = frame[frame.trust == "distributed"].groupby(["learner", "target_epsilon"]).test_accuracy.mean()
+    of_afl = [one.of("distributed", 8.0).accuracy_mean for one in full.private if one.terms.learner == "afl"]
+    assert means["afl", 8.0] == pytest.approx(sum(of_afl) / len(of_afl), rel=1e-12)
 
 
 def test_no_id_stands_twice_and_equal_records_give_equal_bytes(full: Comparison) -> None:
