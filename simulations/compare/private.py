@@ -375,6 +375,16 @@ class PrivateComparison(Record, title="private"):
         """The epsilons that were asked for, ascending."""
         return tuple(dict.fromkeys(one.target_epsilon for one in self.records if one.target_epsilon is not None))
 
+    @property
+    def modes(self) -> Mapping[str, PrivateRecord]:
+        """The modes that distributed noise ran over, each with its record at the largest budget."""
+        return {one.mode: one for one in self.records if one.trust == "distributed"}
+
+    @property
+    def told(self) -> tuple[PrivateRecord, ...]:
+        """The records without those that hold the same integers over a further mode."""
+        return tuple(one for one in self.records if one is self.of(one.trust, one.target_epsilon))
+
     def of(self, trust: Trust, target_epsilon: float | None) -> PrivateRecord:
         """The record of one kind of trust at one epsilon; of several modes, whose integers are the same, the first."""
         return next(r for r in self.records if r.trust == trust and r.target_epsilon == target_epsilon)
@@ -695,13 +705,8 @@ def _statement(comparison: PrivateComparison) -> Iterator[str]:
         f"{first.promised_survivors} of {first.clients} clients in every released total (the sum aborts below), on "
         "each of them adding its share, and on a secure sum that shows nothing but the total."
     )
-    distributed = [record for record in comparison.records if record.trust == "distributed"]
-    for mode, record in {record.mode: record for record in distributed}.items():
-        open_to = ", where the server sees every upload: it is no such sum" if mode == "plain" else ""
-        yield (
-            f"It ran over {mode}{open_to}: {record.messages_per_client} messages and "
-            f"{record.bytes_up_per_client / 1e3:.3g} kB a client."
-        )
+    if "plain" in comparison.modes:
+        yield "Over plain the server sees every upload, whose own share of noise is too little: it is no such sum."
     yield "Central: whoever sees the model, if the server is trusted with the exact totals and adds the noise."
     yield "Local: every upload is private on its own; no secure sum is needed."
     ball = (
@@ -713,12 +718,12 @@ def _statement(comparison: PrivateComparison) -> Iterator[str]:
         "people would add up."
     )
     yield from tuning_sentences(
-        terms.name, ((one.target_epsilon or 0.0, one.tuned) for one in comparison.records if one.trust == "distributed")
+        terms.name, ((one.target_epsilon or 0.0, one.tuned) for one in comparison.told if one.trust == "distributed")
     )
     if comparison.baselines:
         yield "dpsgd: a softmax head by Opacus for who trusts the server with exact gradients; rows of norm 1."
         yield from tuning_sentences("dpsgd", ((one.target_epsilon, one.tuned) for one in comparison.baselines))
-    for record in comparison.records:
+    for record in comparison.told:
         if record.personalised_accuracy is not None:
             of = "without noise" if record.epsilon is None else f"{record.trust}, epsilon {record.target_epsilon:g}"
             shown = ", ".join(f"{own:.3f} with alpha {alpha}" for alpha, own in record.personalised_accuracy.items())
@@ -788,10 +793,8 @@ def depth_verdicts(comparisons: Sequence[PrivateComparison]) -> Iterator[tuple[P
 
 def depth_verdict(deep: PrivateComparison, flat: PrivateComparison) -> Iterator[str]:
     """Where T = 0 really did better with the same budget, in a simulation that ran both."""
-    for record in deep.records:
-        other, first = (one.of(record.trust, record.target_epsilon) for one in (flat, deep))
-        if record is not first:  # the same integers over another mode
-            continue
+    for record in deep.told:
+        other = flat.of(record.trust, record.target_epsilon)
         if record.target_epsilon is not None and record.layers and other.accuracy_mean > record.accuracy_mean:
             yield (
                 f"{record.trust}, epsilon {record.target_epsilon:g}: T = 0 does better ({other.accuracy_mean:.3f}) "

@@ -292,6 +292,11 @@ def print_private(comparisons: Sequence[PrivateComparison], console: Console) ->
     for said, group in groupby(comparisons, key=lambda one: one.statement):
         for comparison in group:
             console.print(_budget_table(comparison))
+            costs = (
+                f"{mode}: {one.messages_per_client} messages, {human_bytes(one.bytes_up_per_client)}"
+                for mode, one in comparison.modes.items()
+            )
+            console.print(f"distributed noise, up per client over {'; '.join(costs)}")
         for sentence in said:
             console.print(sentence)
     for deep, sentence in depth_verdicts(comparisons):

@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import math
+import re
 import statistics
 from collections.abc import Mapping
 from dataclasses import replace
@@ -106,11 +107,10 @@ def test_every_mode_carries_the_same_noisy_integers(digits: Dataset, n_clients: 
     assert clear.messages_per_client == committee.messages_per_client == 2 < masked.messages_per_client == 8
     assert {one.mode for one in comparison.records if one.trust != "distributed"} == {"plain"}
     assert comparison.of("distributed", 2.0) == masked
-    said = [sentence for sentence in comparison.statement if sentence.startswith("It ran over")]
-    assert len(said) == 3
-    assert "masked: 8 messages and " in said[0]
-    assert "committee: 2 messages and " in said[1]
-    assert "sees every upload" in said[2]
+    assert any("Over plain the server sees every upload" in sentence for sentence in comparison.statement)
+    file = io.StringIO()
+    print_private([comparison], Console(width=160, file=file))
+    assert re.search(r"masked: 8 messages, [\d.]+ kB; committee: 2 messages, [\d.]+ kB; plain: 2", file.getvalue())
     assert [point.mode for point in frontier(rows([], [], [comparison], seed=0))] == ["masked", "committee", "plain"]
 
 
@@ -185,6 +185,8 @@ def test_personal_models_from_a_noisy_total_need_a_colluder(digits: Dataset) -> 
         if record.trust != "local":
             assert record.personalised_accuracy["30"] > cast("float", record.local_accuracy)
     assert comparison.of("distributed", 2.0).sigma_gram == comparison.of("central", 2.0).sigma_gram
+    over_two = replace(settings, terms=terms, modes=(*MASKED, MODES["plain"]))
+    assert len(compare_private(digits, over_two).statement) == len(comparison.statement) + 1
     said = [sentence for sentence in comparison.statement if sentence.startswith("On clients' own test rows, ")]
     assert len(said) == len(TRUSTS)
     assert "0.000 by" not in "".join(said)
