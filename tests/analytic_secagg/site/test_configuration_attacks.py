@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -240,3 +241,30 @@ def test_an_evaluation_is_of_agreed_bins(trial: Trial) -> None:
     read = sorted((k % 17, k // 17 % 17, k // 289) for k in np.flatnonzero(counts).tolist() for _ in range(counts[k]))
     rows = np.concatenate([trial.test_rows[party].features for party in CLIENTS])[:, [10, 20, 30]]
     assert read == sorted(map(tuple, rows.astype(int).tolist()))
+
+
+def test_a_copy_of_the_state_taken_while_a_vector_is_made_is_behind(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A nightly copy, made while this site's rows are added up, knows of no vector, and comes back later."""
+    one, two = learner_of(), learner_of(**{"feature-format": "UQ5.9"})
+    pin(trial, one, two)
+    state, copy, made = trial.site(5) / "state", trial.folder / "copy", AFL.client_statistics
+
+    def copied(self: AFL, model: Any, rows: ClientRows) -> Any:
+        if np.array_equal(rows.features, trial.rows[5].features):
+            shutil.copytree(state, copy)
+        return made(self, model, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AFL, "client_statistics", copied)
+        assert LyingServer(trial).total(invitation(one), unasked=(5,)).survivors == CLIENTS
+    shutil.rmtree(state)
+    copy.rename(state)
+    for party in (1, 2, 3, 4):
+        rows = trial.rows[party]
+        trial.give_rows(party, ClientRows(rows.features[:, ::-1] + 1 / 64, rows.targets))
+    server = LyingServer(trial)
+    with suppress(SecureSumError, DeploymentError):
+        server.total(invitation(two))
+    assert "the journal must have the" in server.refused[5]
