@@ -30,6 +30,7 @@ class Gate(StrEnum):
     CLASS_ROWS = "class rows"
     COLUMN_ROWS = "column rows"
     RANK = "rank"
+    DEPENDENT_COLUMNS = "dependent columns"
     COHORT_DIFFERENCE = "cohort difference"
     MEMBERSHIP = "membership"
     SMALL_COUNTS = "small counts"
@@ -87,6 +88,14 @@ GATES: Mapping[Gate, GateEntry] = {
         threshold="rows_per_rank",
         figures="the number of rows beside the rank of the Gram, scaled to a diagonal of ones, and the targets",
         reason="as many rows as that can be rebuilt one by one; rows that occur twice count once",
+    ),
+    Gate.DEPENDENT_COLUMNS: GateEntry(
+        question="Do some columns follow from others?",
+        threshold="rows_per_rank",
+        figures="the columns that the rank leaves over, and by which numbers they follow from the others",
+        reason="derived columns (a mean of others, a standardised one-hot group) follow from others, and so do columns "
+        "where few rows differ, which can then be rebuilt; where they are most columns the rank refuses",
+        refuses=False,
     ),
     Gate.COHORT_DIFFERENCE: GateEntry(
         question="Could two totals be subtracted to see few sites?",
@@ -279,17 +288,24 @@ class ReleasePolicy:
         n_columns, n_targets = int(np.count_nonzero(part.gram.diagonal())), int(part.cross.any(axis=0).sum())
         rank, loose = gram_rank(part)
         needed = math.floor(self.rows_per_rank * (rank + n_targets)) + 1
-        if n_columns and (part.count < needed or loose):
+        are_most = loose > 0 and 2 * rank < n_columns
+        if n_columns and (part.count < needed or are_most):
             yield Concern(
                 gate=Gate.RANK,
                 message=f"the total has rank {rank} in {n_columns} columns, {n_targets} targets and {part.count} rows; "
                 + (
-                    f"{loose} columns follow from others as where few rows differ, so that each of them can be rebuilt "
+                    "most columns follow from the others as where few rows differ, so that each of them can be rebuilt "
                     "from an exact total"
-                    if loose
+                    if are_most
                     else f"with fewer than {needed} rows each of them may be rebuilt from an exact total"
                 )
                 + ". Add rows or clients, use fewer features, drop columns that few rows use, or add noise",
+            )
+        elif loose:
+            yield Concern(
+                gate=Gate.DEPENDENT_COLUMNS,
+                message=f"{loose} of {n_columns} columns follow from others: derived columns do, and so do columns in "
+                "which few rows differ, which can then be rebuilt; leave out columns that others tell",
             )
         auc = predicted_membership_auc(part.count, rank)
         if auc > self.highest_auc:

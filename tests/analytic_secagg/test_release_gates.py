@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from analytic.agreeing import Agreement
 from analytic.errors import SpecificationError
+from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
 from analytic.statistics import Statistics, StatisticsSpec
+from analytic_secagg.federation import Federation
+from analytic_secagg.learners import LEARNERS, LearnerSettings
 from analytic_secagg.release import (
     GATES,
     Concern,
@@ -23,6 +27,7 @@ from analytic_secagg.release import (
     predicted_membership_auc,
     rare_columns,
 )
+from secagg import SumResult
 
 FORMAT = RowFormat(integer_bits=4, fraction_bits=4, signed=True)
 WIDE = RowFormat(integer_bits=14, fraction_bits=8, signed=True)
@@ -271,3 +276,30 @@ def test_the_table_has_every_gate_with_a_threshold_that_a_policy_has() -> None:
         ]
         for gate, entry in GATES.items()
     ]
+
+
+def test_derived_columns_of_thousands_of_rows_are_warned_of_and_released() -> None:
+    """A mean of two others, a unit converted, a one-hot group that is standardised: ordinary tables of a hospital."""
+    rng = np.random.default_rng(0)
+    systolic, diastolic = rng.normal(130, 20, 5000), rng.normal(80, 10, 5000)
+    groups = np.eye(4)[rng.integers(0, 4, 5000)]
+    table = np.column_stack([systolic, diastolic, (systolic + 2 * diastolic) / 3, 1.8 * systolic + 32, groups])
+    rows = ClientRows(table, rng.integers(0, 2, 5000))
+    for agreement in Agreement:
+        settings = LearnerSettings(
+            n_features=8,
+            n_classes=2,
+            feature_format=RowFormat.parse("Q12.8"),
+            max_rows=2**13,
+            max_clients=5,
+            ridge=1.0,
+            agreement=agreement,
+        )
+        federation = Federation(LEARNERS["afl"].build(settings), release=ReleasePolicy())
+        while (step := federation.next_sum) is not None:
+            parts = [step.vector(rows.taken(np.arange(5000) % 5 == place)) for place in range(5)]
+            total = np.sum(parts, axis=0)
+            record = federation.take(SumResult(total=total, survivors=(1, 2, 3, 4, 5)))
+        gates = [concern.gate for concern in record.concerns]
+        assert Gate.DEPENDENT_COLUMNS in gates
+        assert Gate.RANK not in gates
