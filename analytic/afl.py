@@ -16,7 +16,6 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.digits import Digits, digit_bits, exact_product
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.integer_maps import FixedRows
 from analytic.layers import Layer, Linear
@@ -45,7 +44,8 @@ from analytic.sensitivity import (
     mean_sensitivity,
     noise_levels,
 )
-from analytic.solve import Solution, solve_ridge
+from analytic.solve.digits import Digits, digit_bits, exact_product
+from analytic.solve.minimum_norm import Solution, solve_ridge
 from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec
 from analytic.whole_numbers import settle_whole_numbers
 

@@ -35,7 +35,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.afl import dequantised, in_digits
-from analytic.digits import exact_product
 from analytic.errors import (
     InvalidRowsError,
     NotReadyError,
@@ -76,7 +75,8 @@ from analytic.row_map import (
     without_count,
 )
 from analytic.sensitivity import Adjacency, BoundedSum, RecordSensitivity, Unit, noise_levels
-from analytic.solve import ResidualBlock, Solution, sandwiched_least_squares, solve_ridge
+from analytic.solve.digits import exact_product
+from analytic.solve.minimum_norm import ResidualBlock, Solution, sandwiched_least_squares, solve_ridge
 from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec, one_hot
 from analytic.whole_numbers import settle_whole_numbers
 

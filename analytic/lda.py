@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.afl import AFL
-from analytic.digits import Digits, digit_bits
 from analytic.errors import NotPositiveDefiniteError, SpecificationError
 from analytic.row_format import RowFormat
-from analytic.solve import Solution, solve_ridge
+from analytic.solve.digits import Digits, digit_bits
+from analytic.solve.minimum_norm import Solution, solve_ridge
 from analytic.statistics import LABELS, IntVector, Statistics
 
 NEVER = -(2.0**100)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from analytic.errors import AnalyticError
 from analytic.row_format import FloatMatrix
-from analytic.solve import Solution
+from analytic.solve.minimum_norm import Solution
 from analytic.statistics import IntMatrix
 
 FLOAT64 = "eigenvectors in float64"

@@ -14,7 +14,8 @@ from scipy.linalg import eigh
 
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
 from analytic.row_format import FloatMatrix
-from analytic.solve import Solution, one_blas_thread
+from analytic.solve.certified import one_blas_thread
+from analytic.solve.minimum_norm import Solution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ No mean is ever divided out. K_c is the Schur complement of a system of integers
 
 so w_c J_c^-1, each entry rounded once, holds S_c^-1 on its upper left, -S_c^-1 m_c in the column of s_c and
 w_c / n_c + m_c^T S_c^-1 m_c below it; and det K_c = det J_c / (n_c prod lambda n_k), whose logarithm is rounded once
-too (``analytic.log_determinant``).
+too (``analytic.solve.certified``).
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.afl import LinearModel
-from analytic.digits import BLOCK_ROWS, Digits, digit_bits, exact_forms
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
 from analytic.layers import Layer
 from analytic.lda import LDA, NEVER, log_shares
 from analytic.learner import ClientRows
-from analytic.log_determinant import log_determinant
 from analytic.model_arrays import Parts
 from analytic.partial_labels import PatternsSpec
 from analytic.parts import PartsSpec
 from analytic.row_format import FloatMatrix
-from analytic.solve import Solution, solve_ridge
+from analytic.solve.certified import log_determinant
+from analytic.solve.digits import BLOCK_ROWS, Digits, digit_bits, exact_forms
+from analytic.solve.minimum_norm import Solution, solve_ridge
 from analytic.statistics import IntMatrix, Statistics, check_labels
 
 MAX_CLASSES = 10_000

@@ -25,8 +25,6 @@ from analytic.bucketing import (
     QuantileThresholds,
 )
 from analytic.counts import MAX_CELLS, Counts, CountSpec, gram_gib, too_many_cells
-from analytic.digits import Digits as Exact
-from analytic.digits import digit_bits
 from analytic.errors import NotReadyError, SpecificationError
 from analytic.layers import Layer, Lookup
 from analytic.learner import OPTIONAL, ClientRows, canonical_context, refuse_weights
@@ -35,7 +33,9 @@ from analytic.noisy_solve import NoisySolver
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.row_map import CountMap, RowTerms
 from analytic.sensitivity import Adjacency, BoundedSum, RecordSensitivity, Unit, noise_levels
-from analytic.solve import Solution, solve_ridge
+from analytic.solve.digits import Digits as Exact
+from analytic.solve.digits import digit_bits
+from analytic.solve.minimum_norm import Solution, solve_ridge
 from analytic.statistics import LABELS, IntVector, Statistics
 from analytic.whole_numbers import settle_whole_numbers
 

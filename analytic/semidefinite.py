@@ -6,11 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh, lapack
 
-from analytic.certified import IndefiniteError, System, UndecidedError, inverses, proven, verified
-from analytic.digits import Digits, digit_bits
-from analytic.minimum_norm import rank_guess
 from analytic.row_format import FloatMatrix
-from analytic.solve import one_blas_thread
+from analytic.solve.certified import (
+    IndefiniteError,
+    System,
+    UndecidedError,
+    inverses,
+    one_blas_thread,
+    proven,
+    verified,
+)
+from analytic.solve.digits import Digits, digit_bits
+from analytic.solve.minimum_norm import rank_guess
 
 IntMatrix = NDArray[np.int64]
 
@@ -25,7 +32,7 @@ WITNESS_BITS = 40
 def is_semidefinite(matrix: IntMatrix) -> bool:
     """Return False for a symmetric matrix A with v^T A v < 0 for some v, an exact statement; True where none is found.
 
-    A Cholesky factor that float64 completes proves that there is none (``analytic.certified.verified``), which is all
+    A Cholesky factor that float64 completes proves that there is none (``verified``), which is all
     that an ordinary Gram needs. What it leaves open, singular matrices among it, is decided in exact integers: a part
     of full rank is proven positive definite, and the rank of all is that of the part modulo a prime near 2^63. Beyond
     ``EXACT_SIZE`` an A that has a factor once its diagonal is lifted by ``LIFT`` passes, which is indefinite by less

@@ -12,9 +12,9 @@ from fractions import Fraction
 import numpy as np
 
 from analytic.afl import AFL, in_digits
-from analytic.digits import Digits
 from analytic.errors import SpecificationError
 from analytic.row_format import FloatMatrix
+from analytic.solve.digits import Digits
 from analytic.statistics import Statistics
 
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.rationals import pseudo_inverse_times, rational
 
-from analytic import minimum_norm
-from analytic.digits import Digits, digit_bits
-from analytic.solve import Solution, solve_ridge
+from analytic.solve import Solution, minimum_norm, solve_ridge
+from analytic.solve.digits import Digits, digit_bits
 
 
 def assert_exact(solution: Solution, gram: NDArray[Any], cross: NDArray[Any], ridge: float) -> None:

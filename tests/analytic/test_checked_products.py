@@ -14,9 +14,9 @@ from scipy.linalg import blas
 from analytic import AFL, ClientRows, RowFormat, SAFLe, checked_products
 from analytic.bucketing import FixedThresholds
 from analytic.checked_products import GramSum, check_product, digit_product
-from analytic.digits import Digits, digit_bits
 from analytic.errors import WrongProductError
 from analytic.learner import fit_in_the_clear
+from analytic.solve.digits import Digits, digit_bits
 
 ROWS = ClientRows(np.random.default_rng(3).integers(-4, 5, size=(90, 6)).astype(float), np.arange(90) % 3)
 LEARNERS: dict[str, Any] = {

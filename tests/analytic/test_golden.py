@@ -17,8 +17,8 @@ from support.processors import KERNELS, kernels_that_run
 from support.rationals import pseudo_inverse_times
 
 from analytic.afl import AFL
-from analytic.digits import Digits, digit_bits
 from analytic.learner import fit_pooled
+from analytic.solve.digits import Digits, digit_bits
 from analytic.statistics import Statistics
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,14 +10,14 @@ import flint
 import numpy as np
 import pytest
 
-from analytic.digits import Digits, digit_bits
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
 from analytic.lda import LDA, NEVER
 from analytic.learner import ClientRows, fit_pooled
-from analytic.log_determinant import log_determinant
 from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
+from analytic.solve.certified import log_determinant
+from analytic.solve.digits import Digits, digit_bits
 from analytic.torch_export import to_torch
 from analytic_secagg.errors import UsageError
 from analytic_secagg.federation import Federation

@@ -18,9 +18,8 @@ from support.examples import examples
 from support.rationals import sandwiched
 from threadpoolctl import threadpool_info
 
-from analytic import certified
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
-from analytic.solve import one_blas_thread, sandwiched_least_squares, solve_ridge
+from analytic.solve import certified, one_blas_thread, sandwiched_least_squares, solve_ridge
 
 UNIT = 2.0**-53
 

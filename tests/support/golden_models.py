@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from analytic import solve
 from analytic.afl import AFL
 from analytic.bucketing import FixedThresholds
 from analytic.deepafl import DeepAFL
@@ -23,6 +22,7 @@ from analytic.learner import ClientRows, fit_pooled
 from analytic.random_map import RandomMap
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
+from analytic.solve import minimum_norm
 from analytic.statistics import Statistics
 from analytic_secagg.datasets import bundled
 
@@ -72,7 +72,7 @@ def golden() -> dict[str, str]:
 
 if __name__ == "__main__":
     if "free" in sys.argv:
-        solve.one_blas_thread = nullcontext  # type: ignore[assignment]
+        minimum_norm.one_blas_thread = nullcontext  # type: ignore[assignment]
     pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
     print(len(pools), sorted({pool["architecture"] for pool in pools}), {pool["num_threads"] for pool in pools})
     for name, digest in golden().items():

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.checked_products import digit_product
-from analytic.row_format import FloatMatrix
 
+FloatMatrix = NDArray[np.float64]
 Planes = NDArray[np.float64]
 
 CHUNK = 1 << 15

@@ -3,27 +3,36 @@
 The solution of A W = H is a mathematical object, so its correctly rounded value has the same bits on every processor,
 BLAS and number of threads. Float64 only finds it; two things prove it:
 
-- residuals R = H - A W in exact integers (``analytic.digits``), and
+- residuals R = H - A W in exact integers (``analytic.solve.digits``), and
 - a lower bound of A's smallest eigenvalue from a Cholesky factor that float64 completes (``Inverse``).
 
 Then |W - W*| <= |R| / lambda_min entry by entry, and W is refined until no entry's interval holds two roundings. What
 no number of digits decides, an entry that is exactly zero or exactly between two floats, python-flint decides in
 rational numbers.
+
+Two more quantities are found the same way: the transform of a residual block (``transform``) and the logarithm of a
+determinant (``log_determinant``).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from threading import RLock
 from typing import Any
 
 import flint
 import numpy as np
+from flint import arb, ctx
 from numpy.typing import NDArray
 from scipy.linalg import eigh, lapack
+from threadpoolctl import ThreadpoolController
 
-from analytic.digits import INFLATE, Digits, rounds_to_high, two_sum
-from analytic.row_format import FloatMatrix
+from analytic.solve.digits import INFLATE, Digits, FloatMatrix, rounds_to_high, two_sum
 
 FloatVector = NDArray[np.float64]
 
@@ -36,6 +45,15 @@ MIN_COLUMNS, COLUMNS_PART = 16, 64
 """Columns are refined 16 at a time, or d / 64: their digits, some 80 numbers an entry, then take little over d x d."""
 EXACT_SIZE = 1024
 """Largest system that rational arithmetic decides: some seconds a column."""
+BLOCK_ROWS = 128
+"""Rows of Omega whose digits are in memory at a time."""
+FRACTION_BITS = 40
+"""What logarithms are multiples of is 2^-40."""
+LOST = 2.0**-20
+"""Covers, relatively, the rounding of |E|_F^2, up to 2^30 squares."""
+
+_ONE_AT_A_TIME = RLock()
+"""The number of BLAS threads belongs to the process: overlapping changes from several threads would undo each other."""
 
 
 class UndecidedError(Exception):
@@ -413,3 +431,199 @@ def positive_definite(system: System, right: Digits, better: Iterator[Inverse], 
         if not by_minors(system.joined()):
             raise
     return by_rationals(problem, np.zeros(shape), np.ones(shape, dtype=bool), exponent)
+
+
+def transform(
+    gram: Digits,
+    cross: Digits,
+    weights: Digits,
+    gamma: tuple[float, int],
+    *,
+    step: Callable[[FloatMatrix], FloatMatrix],
+    smallest: float,
+) -> FloatMatrix:
+    """The exact solution of A Omega W W^T + gamma Omega = C W^T, every entry rounded once.
+
+    A Z of shape (d_F, c) with A Z S + gamma Z = C, S = W^T W, gives the solution Omega = Z W^T: multiply by W^T. W is
+    of float64 numbers, so S is exact in digits, and so is the residual R = C - A Z S - gamma Z of a Z of digits.
+    Eigenvectors in float64 only find the next correction of Z.
+
+    The operator S (x) A + gamma I is symmetric. S is a Gram exactly, so its eigenvalues lie between 0 and its trace;
+    with proven lower bounds a of A's eigenvalues and s of S's (``verified``) the operator's are at least
+
+        sigma = gamma + a s where a > 0,   gamma + a tr(S) where not.
+
+    Nobody needs to believe that A is a Gram: rounding alone makes a slightly negative. Z is wrong by |R|_F / sigma in
+    the Frobenius norm at most, and column j of Omega by that times |w_j|, row j of W. Z is refined until no entry's
+    interval holds two roundings.
+
+    Each entry is the nearest multiple of 2^(e - 53), ties to even, with e the least of all |entries| < 2^e.
+
+    Args:
+        gram: A, shape (d_F, d_F), symmetric, entries below one.
+        cross: C, shape (d_F, c), likewise.
+        weights: W, shape (d_Phi, c), likewise.
+        gamma: a number and the power of two that it is to be multiplied by; at most one.
+        step: an approximate solution Z of a residual in place of C.
+        smallest: what float64 takes for A's smallest eigenvalue.
+
+    Raises:
+        UndecidedError: sigma is not proven to be positive, float64 takes no correction further, or an entry is exactly
+            between two multiples (and Z no number of few digits).
+    """
+    if min(gram.exponent, cross.exponent, weights.exponent) < LOWEST:
+        raise UndecidedError
+    square, floats = weights.T @ weights, weights.floats()
+    sigma = _least_of_operator(gram.floats(), square.floats(), math.ldexp(*gamma), smallest)
+    heights = lengths(floats.T)
+    found, residual, last = Digits.of(np.zeros(cross.shape), cross.bits), cross, math.inf
+    while True:
+        rest = residual.floats()
+        left = float(lengths(rest.reshape(-1, 1))[0])
+        errors = heights * (left / sigma * INFLATE)
+        near = float(np.abs(found.floats() @ floats.T).max(initial=0.0)) * 2.0**-53
+        if errors.max() <= near * 2.0**-10:
+            rounded = _rounded(found, weights, errors)
+            if rounded is not None:
+                return rounded
+        if errors.max() <= near * 2.0**-60 or left > last / 2 or residual.exponent < LOWEST:
+            raise UndecidedError
+        delta = Digits.rounded(step(rest), cross.bits, 2)
+        residual = residual - (gram @ (delta @ square) + delta.times(gamma[0]).shifted(gamma[1]))
+        found, last = found + delta, left
+
+
+def _least_of_operator(gram: FloatMatrix, square: FloatMatrix, gamma: float, smallest: float) -> float:
+    """Sigma of ``transform``.
+
+    Raises:
+        UndecidedError: it is not positive.
+    """
+    a, trace = _least_eigenvalue(gram, smallest), float(np.trace(square)) * INFLATE
+    product = a * max(0.0, _least_eigenvalue(square, 0.0)) / INFLATE if a > 0 else a * trace * INFLATE
+    sigma = (gamma if gamma > 2.0**LOWEST else 0.0) * (1 - 2.0**-40) + product
+    if not sigma > 2.0**LOWEST:
+        raise UndecidedError
+    return sigma / INFLATE
+
+
+def _least_eigenvalue(matrix: FloatMatrix, guess: float) -> float:
+    """A lower bound of the smallest eigenvalue of a matrix whose entries are within 4 u of these."""
+    if not matrix.any():
+        return 0.0
+    d, size = len(matrix), math.frexp(float(np.abs(matrix.diagonal()).max()))[1]
+    matrix, below = np.ldexp(matrix, -size), math.ldexp(max(0.0, -guess), -size)  # about one, as ``verified`` wants it
+    lift = below + 6 * (2 * d + 24) * UNIT * (float(np.trace(matrix)) + d * below) + 2.0**-56
+    for added in (0.0, lift):
+        lifted = matrix.copy()
+        lifted.reshape(-1)[:: d + 1] += added
+        least = verified(lifted)
+        if least > 0:
+            lost = 4 * UNIT * float(np.abs(lifted.diagonal()).max()) if added else 0.0
+            return math.ldexp(least - (added + lost) * INFLATE, size)
+    return -math.inf
+
+
+def _rounded(found: Digits, weights: Digits, errors: FloatVector) -> FloatMatrix | None:
+    """Z W^T on its grid; None where an entry within ``errors`` of it, by columns, may be rounded to something else."""
+    shape = found.shape[0], weights.shape[0]
+    high, low, slack = np.empty((3, *shape))
+    for start in range(0, shape[0], BLOCK_ROWS):
+        place = slice(start, start + BLOCK_ROWS)
+        high[place], low[place], slack[place] = (found[place] @ weights.T).parts()
+    slack += errors
+    sizes, margins = np.abs(high), (np.abs(low) + slack) * INFLATE
+    largest = float(np.where(margins > 0, np.nextafter(sizes + margins, np.inf), sizes).max())
+    if not largest:
+        return high + 0.0
+    exponent = math.frexp(largest)[1]
+    if np.where(margins > 0, np.nextafter(sizes - margins, -np.inf), sizes).max() < math.ldexp(0.5, exponent):
+        return None  # nobody knows yet which power of two is above the largest entry
+    units = np.ldexp(high, 53 - exponent)
+    whole = np.rint(units)
+    offset = (units - whole) + np.ldexp(low, 53 - exponent)
+    more = np.rint(offset)
+    decided = np.abs(offset - more) + (np.ldexp(slack, 53 - exponent) * INFLATE + 2.0**-50) < 0.5
+    if not (decided | (margins == 0)).all():  # without a margin high is the number itself
+        return None
+    rounded: FloatMatrix = np.ldexp(whole + more, exponent - 53) + 0.0
+    return rounded
+
+
+def log_determinant(matrix: Digits, over: Fraction = Fraction(1)) -> float:
+    """Return the multiple of 2^-40 that is nearest to log(det A / over).
+
+    With X an approximate inverse of A's triangular factor the product P = X A X^T, which is exact, is nearly diagonal.
+    Let P = D^(1/2) (I + E) D^(1/2) with P's diagonal D, so that E's is zero. Since |tr E^k| <= |E|_F^k from k = 2 on,
+
+        log det A = log(det D / det X^2) - |E|_F^2 / 2 + r,    |r| <= |E|_F^3 / (3 (1 - |E|_F)),
+
+    and det D and det X are products of a few hundred numbers that are known exactly. X is improved until the interval
+    of log det A holds one rounding only. The logarithm of a rational other than 1 is transcendental (Lindemann), so
+    that none is a tie; where no X is good enough the determinant itself is computed, in integers.
+
+    Args:
+        matrix: A, symmetric and positive definite, shape (d, d).
+        over: a number above 0.
+    """
+    with one_blas_thread():
+        try:
+            for inverse in proven(inverses(System(matrix))):
+                found = _nearest(*_nearly(matrix, inverse), over)
+                if found is not None:
+                    return found
+        except UndecidedError:
+            pass
+    exact = Fraction(int(whole(matrix).det())) * Fraction(2) ** (matrix.exponent * matrix.shape[0])
+    found = _nearest(exact, 0.0, over)
+    assert found is not None, "the logarithm of a rational number is no tie"
+    return found
+
+
+def _nearly(matrix: Digits, inverse: Inverse) -> tuple[Fraction, float]:
+    """Det D / det X^2, exactly, and |E|_F^2; infinity where that is no number."""
+    inner, _ = lapack.dtrtri(np.asfortranarray(np.tril(inverse.factor)), lower=1)
+    rows = inner * inverse.outer if inverse.outer.ndim == 1 else inner @ inverse.outer
+    rows = np.ldexp(rows, -np.frexp(np.abs(rows).max(axis=1))[1][:, None])
+    outer = Digits.rounded(rows, matrix.bits, 2)
+    product = outer @ (matrix @ outer.T)
+    diagonal, floats = _diagonal(product), product.floats()
+    scale = 1.0 / np.sqrt(floats.diagonal())
+    floats = scale[:, None] * floats * scale
+    np.fill_diagonal(floats, 0.0)
+    return diagonal / _diagonal(outer) ** 2, float(np.square(floats).sum())
+
+
+def _diagonal(matrix: Digits) -> Fraction:
+    """The product of a diagonal."""
+    planes: NDArray[np.float64] = matrix.planes.diagonal(axis1=1, axis2=2)[:, None]
+    values, exponent = Digits(planes, matrix.bits, matrix.exponent).integers()
+    return math.prod(values) * Fraction(2) ** (exponent * len(values))
+
+
+def _nearest(determinant: Fraction, square: float, over: Fraction) -> float | None:
+    """The one rounding of log(determinant / over) - square / 2 + r; None where there are several."""
+    norm = math.sqrt(square) * INFLATE
+    if not norm < 0.5:
+        return None
+    error = square * LOST + norm**3 / (3 * (1 - norm)) * INFLATE
+    ratio = determinant / over
+    with ctx.workprec(192):
+        value = arb(ratio.numerator).log() - arb(ratio.denominator).log() - arb(square / 2, error)
+        whole_units = (value * arb(2) ** FRACTION_BITS + arb(1) / 2).floor().unique_fmpz()
+    return None if whole_units is None else math.ldexp(int(whole_units), -FRACTION_BITS)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Run BLAS and LAPACK on one thread: results then have the same bits whatever the machine's core count.
+
+    One Python thread at a time gets in; the others wait.
+    """
+    with _ONE_AT_A_TIME, _threadpools().limit(limits=1, user_api="blas"):
+        yield
+
+
+@lru_cache(maxsize=1)
+def _threadpools() -> ThreadpoolController:
+    return ThreadpoolController()
