@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import FloatMatrix
-from analytic.statistics import IntVector, checked_count, count_segment, too_many_rows
-from analytic.total_check import refuse_impossible
+from analytic.total_check import IntVector, checked_count, count_segment, refuse_impossible, too_many_rows
 
 Digits = NDArray[np.uint16]
 

@@ -24,9 +24,15 @@ from analytic.bucketing import Digits
 from analytic.checked_products import GramSum
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.row_format import FloatMatrix, RowFormat
-from analytic.semidefinite import exceeding_columns, is_semidefinite
-from analytic.statistics import INT64_MAX, LABELS, IntMatrix, IntVector, checked_count, count_segment, too_many_rows
-from analytic.total_check import refuse_impossible
+from analytic.statistics import INT64_MAX, LABELS, IntMatrix, IntVector
+from analytic.total_check import (
+    checked_count,
+    count_segment,
+    exceeding_columns,
+    is_semidefinite,
+    refuse_impossible,
+    too_many_rows,
+)
 from analytic.whole_numbers import settle_whole_numbers
 
 MAX_CELLS = 2**14

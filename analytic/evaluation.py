@@ -24,18 +24,8 @@ from analytic.learner import RECEIVED, AnalyticLearner, ClientRows, SumSpec, can
 from analytic.model_arrays import Parts
 from analytic.partial_labels import UNKNOWN
 from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat
-from analytic.statistics import (
-    INT64_MAX,
-    LABELS,
-    IntVector,
-    Statistics,
-    bits_of_squares,
-    check_labels,
-    checked_count,
-    count_segment,
-    too_many_rows,
-)
-from analytic.total_check import refuse_impossible
+from analytic.statistics import INT64_MAX, LABELS, IntVector, Statistics, bits_of_squares, check_labels
+from analytic.total_check import checked_count, count_segment, refuse_impossible, too_many_rows
 from analytic.whole_numbers import settle_whole_numbers
 
 IntArray = NDArray[np.int64]

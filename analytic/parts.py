@@ -10,7 +10,8 @@ from operator import add
 import numpy as np
 
 from analytic.errors import InvalidRowsError
-from analytic.statistics import IntVector, Statistics, StatisticsSpec, too_many_rows
+from analytic.statistics import IntVector, Statistics, StatisticsSpec
+from analytic.total_check import too_many_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from analytic.checked_products import GramSum, check_product, digit_product
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat, refuse_mask
-from analytic.total_check import check_statistics
+from analytic.total_check import check_statistics, checked_count, count_segment, too_many_rows
 from analytic.whole_numbers import settle_whole_numbers
 
 IntMatrix = NDArray[np.int64]
@@ -24,22 +24,12 @@ LABELS = RowFormat(integer_bits=1, fraction_bits=0, signed=False)
 
 INT64_MAX = 2**63 - 1
 EXACT_FLOAT64 = 2**53
-COUNT_ROOM = 2**62
 BLOCK_ROWS = 1024
 """Rows multiplied at a time, so that memory does not grow with the number of rows."""
 HALF = MAX_BITS // 2
 """Bits of half a unit: 1 024 products of halves add up exactly in float64."""
 APPENDED_TARGETS = 32
 """Up to so many targets stand beside the features in one product; more of them get a cheaper product of their own."""
-
-
-class Segmented(Protocol):
-    """A public shape whose vector ends in the row count."""
-
-    @property
-    def segments(self) -> tuple[tuple[str, int, int], ...]:
-        """(name, size, bound of the sum) a segment."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,44 +450,6 @@ def _cross(goals: FloatMatrix | csr_array, rows: FloatMatrix) -> FloatMatrix:
     if isinstance(goals, np.ndarray):  # a product with a sparse matrix is scipy's own
         check_product(*(matrix.astype(np.int64) for matrix in (goals.T, rows, found)))
     return found
-
-
-def count_segment(max_rows: int) -> tuple[str, int, int]:
-    """The segment of the row count: wide enough that it cannot wrap around, whatever the cohort does.
-
-    All other bounds follow from ``max_rows`` rows in all. A cohort that holds more could leave them and wrap; its
-    count then says so, and ``from_vector`` refuses the total.
-
-    Raises:
-        SpecificationError: so many rows that a million clients' counts could leave int64.
-    """
-    if max_rows > COUNT_ROOM >> 20:
-        raise SpecificationError(f"max_rows must be at most 2^42, not {max_rows}")
-    return ("count", 1, COUNT_ROOM)
-
-
-def checked_count(vector: IntVector, spec: Segmented, max_rows: int) -> int:
-    """Return the row count at the end of a vector or of a total.
-
-    Raises:
-        InvalidRowsError: another size or type than the segments say, or a count that no total can have.
-    """
-    size = sum(size for _, size, _ in spec.segments)
-    if vector.dtype != np.int64 or vector.shape != (size,):
-        raise InvalidRowsError(
-            f"this sum needs an int64 vector of shape ({size},), not {vector.dtype} of shape {vector.shape}"
-        )
-    if not 0 <= vector[-1] <= max_rows:
-        raise InvalidRowsError(f"a total of {int(vector[-1])} rows is outside 0 to {max_rows}")
-    return int(vector[-1])
-
-
-def too_many_rows(count: int, max_rows: int) -> InvalidRowsError:
-    """Return the error for more rows than the specification sized its sum for."""
-    return InvalidRowsError(
-        f"{count} rows are more than the {max_rows} that the specification allows for all clients together; "
-        "agree on a larger max_rows or use fewer rows"
-    )
 
 
 def one_hot(labels: NDArray[Any], n_classes: int) -> FloatMatrix:

@@ -1,21 +1,93 @@
 """Totals that no rows can have: what a poisoned vector, or a key holder that decrypts something else, adds up to.
 
 A total of real rows keeps every condition here, exactly, whoever holds them; nothing is estimated. What passes may
-still be of rows that somebody made up.
+still be of rows that somebody made up. One condition is that every Gram is positive semidefinite, which float64 proves
+or exact integers decide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, eigh, lapack
 
-from analytic.errors import ImpossibleTotalError
-from analytic.semidefinite import exceeding_columns, is_semidefinite
+from analytic.errors import ImpossibleTotalError, InvalidRowsError, SpecificationError
+from analytic.solve.certified import (
+    IndefiniteError,
+    System,
+    UndecidedError,
+    inverses,
+    one_blas_thread,
+    proven,
+    verified,
+)
+from analytic.solve.digits import Digits, FloatMatrix, digit_bits
+from analytic.solve.minimum_norm import rank_guess
 
 if TYPE_CHECKING:
-    from analytic.statistics import IntVector, Statistics, StatisticsSpec
+    from analytic.statistics import Statistics, StatisticsSpec
+
+IntMatrix = NDArray[np.int64]
+IntVector = NDArray[np.int64]
+
+COUNT_ROOM = 2**62
+"""The bound of a row count in every sum, far above what any cohort holds."""
+EXACT_SIZE = 256
+"""Up to here a matrix that float64 leaves open is decided in exact integers: below a second."""
+LIFT = 2.0**-40
+"""What is added to a diagonal near one, times d, so that a singular Gram has a Cholesky factor in float64."""
+WITNESS_BITS = 40
+"""Bits of the largest entry of a vector that is tried in exact integers."""
+
+
+class Segmented(Protocol):
+    """A public shape whose vector ends in the row count."""
+
+    @property
+    def segments(self) -> tuple[tuple[str, int, int], ...]:
+        """(name, size, bound of the sum) a segment."""
+        ...
+
+
+def count_segment(max_rows: int) -> tuple[str, int, int]:
+    """The segment of the row count: wide enough that it cannot wrap around, whatever the cohort does.
+
+    All other bounds follow from ``max_rows`` rows in all. A cohort that holds more could leave them and wrap; its
+    count then says so, and ``from_vector`` refuses the total.
+
+    Raises:
+        SpecificationError: so many rows that a million clients' counts could leave int64.
+    """
+    if max_rows > COUNT_ROOM >> 20:
+        raise SpecificationError(f"max_rows must be at most 2^42, not {max_rows}")
+    return ("count", 1, COUNT_ROOM)
+
+
+def checked_count(vector: IntVector, spec: Segmented, max_rows: int) -> int:
+    """Return the row count at the end of a vector or of a total.
+
+    Raises:
+        InvalidRowsError: another size or type than the segments say, or a count that no total can have.
+    """
+    size = sum(size for _, size, _ in spec.segments)
+    if vector.dtype != np.int64 or vector.shape != (size,):
+        raise InvalidRowsError(
+            f"this sum needs an int64 vector of shape ({size},), not {vector.dtype} of shape {vector.shape}"
+        )
+    if not 0 <= vector[-1] <= max_rows:
+        raise InvalidRowsError(f"a total of {int(vector[-1])} rows is outside 0 to {max_rows}")
+    return int(vector[-1])
+
+
+def too_many_rows(count: int, max_rows: int) -> InvalidRowsError:
+    """Return the error for more rows than the specification sized its sum for."""
+    return InvalidRowsError(
+        f"{count} rows are more than the {max_rows} that the specification allows for all clients together; "
+        "agree on a larger max_rows or use fewer rows"
+    )
 
 
 def check_statistics(total: Statistics, spec: StatisticsSpec) -> None:
@@ -100,3 +172,92 @@ def _is_joint_semidefinite(total: Statistics, spec: StatisticsSpec, counts: IntV
     kept = slice(None, -1) if spec.constant else slice(None)
     gram, cross = total.gram[kept, kept], total.cross[kept]
     return is_semidefinite(np.block([[gram, cross], [cross.T, np.diag(counts)]]))
+
+
+def is_semidefinite(matrix: IntMatrix) -> bool:
+    """Return False for a symmetric matrix A with v^T A v < 0 for some v, an exact statement; True where none is found.
+
+    A Cholesky factor that float64 completes proves that there is none (``verified``), which is all
+    that an ordinary Gram needs. What it leaves open, singular matrices among it, is decided in exact integers: a part
+    of full rank is proven positive definite, and the rank of all is that of the part modulo a prime near 2^63. Beyond
+    ``EXACT_SIZE`` an A that has a factor once its diagonal is lifted by ``LIFT`` passes, which is indefinite by less
+    than that at most; of others the vector of the least eigenvalue is tried in exact integers.
+
+    Args:
+        matrix: A, shape (d, d).
+    """
+    diagonal = matrix.diagonal()
+    if (diagonal < 0).any() or matrix[diagonal == 0].any():
+        return False
+    used = np.flatnonzero(diagonal)
+    if len(used) < len(matrix):
+        matrix = matrix[np.ix_(used, used)]
+    if not len(matrix):
+        return True
+    floats, scale = _scaled(matrix)
+    with one_blas_thread():
+        if verified(floats):
+            return True
+        if len(matrix) <= EXACT_SIZE:
+            return _is_semidefinite_exactly(matrix)
+        floats.flat[:: len(floats) + 1] += LIFT * len(floats)
+        if not lapack.dpotrf(floats, lower=1)[1]:
+            return True
+        _, vectors = eigh(floats, subset_by_index=[0, 0])
+    return not _is_negative(matrix, scale * vectors[:, 0])
+
+
+def exceeding_columns(matrix: IntMatrix, columns: IntMatrix, squares: list[int]) -> int:
+    """Return of how many columns h with a square q the matrix [[A, h], [h^T, q]] is proven not to be semidefinite.
+
+    Args:
+        matrix: A, shape (d, d), positive semidefinite.
+        columns: shape (d, c).
+        squares: q of each.
+    """
+    used = np.flatnonzero(matrix.diagonal())
+    if not len(used):
+        return int(np.count_nonzero(columns.any(axis=0)))
+    matrix, columns = matrix[np.ix_(used, used)], columns[used]
+    floats, scale = _scaled(matrix)
+    floats.flat[:: len(floats) + 1] += LIFT * len(floats)
+    scaled = columns * scale[:, None]
+    with one_blas_thread():
+        found = cho_solve(cho_factor(floats, lower=True), scaled)
+    wanted = np.einsum("dc,dc->c", scaled, found)
+    suspects = np.flatnonzero(wanted > np.array(squares, dtype=np.float64) * (1 + 1e-9))
+    return sum(
+        _is_negative(_bordered(matrix, columns[:, place], squares[place]), np.append(scale * found[:, place], -1.0))
+        for place in suspects
+    )
+
+
+def _scaled(matrix: IntMatrix) -> tuple[FloatMatrix, FloatMatrix]:
+    """A in float64 with a diagonal near one, and the powers of two that bring it there."""
+    scale = np.ldexp(1.0, -(np.frexp(matrix.diagonal().astype(np.float64))[1] // 2))
+    return matrix * scale * scale[:, None], scale
+
+
+def _is_semidefinite_exactly(matrix: IntMatrix) -> bool:
+    system = System(Digits.of(np.ascontiguousarray(matrix), digit_bits(len(matrix))))
+    try:
+        better = inverses(system)
+        if next(better) is not None:
+            return True
+        rank, columns = rank_guess(system.joined())
+        next(proven(better if rank == len(matrix) else inverses(system.of(columns))))
+    except IndefiniteError:
+        return False
+    except UndecidedError:
+        pass
+    return True
+
+
+def _bordered(matrix: IntMatrix, column: NDArray[np.int64], square: int) -> IntMatrix:
+    return np.block([[matrix, column[:, None]], [column[None], np.array([[square]])]])
+
+
+def _is_negative(matrix: IntMatrix, vector: NDArray[np.float64]) -> bool:
+    """Whether v^T A v < 0, exactly, for the vector rounded to whole multiples of a unit."""
+    units = np.rint(np.ldexp(vector / np.abs(vector).max(), WITNESS_BITS)).astype(np.int64).astype(object)
+    return bool(units @ (matrix.astype(object) @ units) < 0)

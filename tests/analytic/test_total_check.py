@@ -26,8 +26,8 @@ from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe
-from analytic.semidefinite import EXACT_SIZE, exceeding_columns, is_semidefinite
 from analytic.statistics import IntMatrix, IntVector, Statistics
+from analytic.total_check import EXACT_SIZE, exceeding_columns, is_semidefinite
 from analytic.weighted import Weighted
 from analytic_secagg.federation import Federation
 from analytic_secagg.in_process import run_federation
