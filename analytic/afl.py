@@ -27,13 +27,13 @@ from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.row_map import (
     CLIPPED_CONTRIBUTION,
     CLIPPED_ROWS,
+    MeanSpec,
     RowMap,
     RowTerms,
     check_labels_only,
     refuse_row_map,
     without_count,
 )
-from analytic.row_mean import MeanSpec
 from analytic.sensitivity import (
     Adjacency,
     BoundedSum,

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.afl import AFL, LinearModel
-from analytic.choosing import Path
 from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
 from analytic.evaluation import Tallies, TallySpec
@@ -32,6 +31,7 @@ from analytic.learner import Around, ClientRows, SumSpec, canonical_context, ref
 from analytic.model_arrays import Parts
 from analytic.row_format import FEWEST_BITS, MAX_BITS, ColumnMap, FloatMatrix, RowFormat
 from analytic.statistics import LABELS, IntVector, Statistics, bits_of_squares
+from analytic.validation_path import Path
 from analytic.whole_numbers import settle_whole_numbers
 
 LOWEST, HIGHEST = -64, 64

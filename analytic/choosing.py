@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,20 +31,12 @@ from analytic.parts import PartsSpec, together
 from analytic.row_format import FloatMatrix
 from analytic.statistics import LABELS, Statistics, check_labels
 from analytic.total_error import squared_errors
+from analytic.validation_path import Path, Rule
 from analytic.whole_numbers import settle_whole_numbers
 
 MAX_FOLDS = 1000
 GRID = tuple(8.0**power for power in range(-8, 1))
 """Penalties that are tried where none are stated, in units of the total Gram's mean diagonal entry."""
-
-
-class Rule(StrEnum):
-    """Which penalty of a path is taken."""
-
-    LEAST = "least"
-    """The one of least error; of equals the largest."""
-    ONE_STANDARD_ERROR = "one-standard-error"
-    """The largest whose error is within one standard error of the least (Hastie et al., 2nd edition, section 7.10)."""
 
 
 class Criterion(StrEnum):
@@ -54,66 +46,6 @@ class Criterion(StrEnum):
     """Sum of squared residuals over a row's targets."""
     CLASSES = "classes"
     """A row whose largest score is not its class's."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Path:
-    """Validation errors by penalty, each rounded once; the choice was made before rounding.
-
-    Args:
-        values: what was tried, ascending: penalties, or weights of a client's own rows.
-        errors: mean error a row in each fold, shape (values, folds); NaN in a fold without rows.
-        mean: mean error a row over all folds, shape (values,).
-        standard_error: of that mean, from how the folds that have rows differ, weighted by these; 0 where there is but
-            one, which does not say.
-        least, chosen: which value has the least error, and which was taken.
-    """
-
-    values: tuple[float, ...]
-    errors: FloatMatrix
-    mean: tuple[float, ...]
-    standard_error: tuple[float, ...]
-    least: int
-    chosen: int
-
-    def __post_init__(self) -> None:
-        self.errors.setflags(write=False)
-
-    @classmethod
-    def of(cls, values: Sequence[float], sums: Sequence[Sequence[Fraction]], rows: Sequence[int], rule: Rule) -> Path:
-        """The path of exact sums of errors, by values and folds, with the rows of each fold."""
-        n_rows, n_folds = max(1, sum(rows)), sum(1 for n in rows if n)
-        means = [sum(own, Fraction(0)) / n_rows for own in sums]
-        variances = [
-            sum((n * (total / n - mean) ** 2 for total, n in zip(own, rows, strict=True) if n), Fraction(0))
-            / (n_rows * max(1, n_folds - 1))
-            for own, mean in zip(sums, means, strict=True)
-        ]
-        best = max(place for place, mean in enumerate(means) if mean == min(means))
-        within = [best] if rule is Rule.LEAST else range(best, len(means))
-        chosen = max(place for place in within if _is_within(means[place] - means[best], variances[best]))
-        errors = [[float(e / n) if n else math.nan for e, n in zip(own, rows, strict=True)] for own in sums]
-        return cls(
-            values=tuple(values),
-            errors=np.array(errors),
-            mean=tuple(map(float, means)),
-            standard_error=tuple(math.sqrt(variance) for variance in variances),
-            least=best,
-            chosen=chosen,
-        )
-
-    @property
-    def choice(self) -> float:
-        """The value that was taken."""
-        return self.values[self.chosen]
-
-    def of_one(self, denominator: int) -> Self:
-        """The same of sums that hold everything once, where these hold it so many times, a power of two."""
-        return replace(self, values=tuple(value / denominator for value in self.values))
-
-
-def _is_within(distance: Fraction, variance: Fraction) -> bool:
-    return distance <= 0 or distance**2 <= variance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

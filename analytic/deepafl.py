@@ -9,7 +9,7 @@ everybody and q_i the quantised rows, (q_i . b)^2 <= b^T G b for every row i tha
 one sum bounds the entries of the next sum's rows: pre-activations through B_t, scores through W_t, updates through
 Omega_{t+1}; activations only shrink. Phi_0, which no sum precedes, is bounded by ``feature_bound`` and the column
 norms of A. A row of a client that missed the earlier sum is not covered by that proof (formats always leave room for
-``row_bounds.ROOM`` times the root mean square); a row that does leave a format raises an error before anything is sent.
+``ROOM`` times the root mean square); a row that does leave a format raises an error before anything is sent.
 
 Noisy totals prove nothing about rows. With a layer map every layer has rows of norm 1 instead, n(x) = x / |x|: Phi_0 =
 n(sigma(X A)), F_t = n(sigma(Phi_t B_t)), Phi_{t+1} = n(Phi_t + F_t Omega_{t+1}); residuals longer than its bound are
@@ -51,6 +51,9 @@ from analytic.integer_maps import (
     WORKING_BITS,
     FixedMatrix,
     FixedRows,
+    FloatVector,
+    RowBounds,
+    SummedRows,
     activation_named,
     add_mapped_rows,
     map_rows,
@@ -63,7 +66,6 @@ from analytic.learner import OPTIONAL, ClientRows, canonical_context, refuse_wei
 from analytic.model_arrays import ModelFileError, Parts
 from analytic.noisy_solve import NoisySolver
 from analytic.random_map import RandomMap
-from analytic.row_bounds import FloatVector, RowBounds, SummedRows
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.row_map import (
     CLIPPED_ROWS,

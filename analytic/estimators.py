@@ -27,19 +27,20 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from analytic.afl import AFL
 from analytic.bucketing import FixedThresholds, QuantileThresholds
-from analytic.choosing import Chosen, Path
+from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.features import Projection
 from analytic.fedhip import FedHiP
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.logistic import Logistic
-from analytic.partial_labels import UNKNOWN, PartialLabels
+from analytic.partial_labels import PartialLabels
 from analytic.parts import together
 from analytic.random_map import RandomMap
 from analytic.row_format import LARGEST_EXPONENT, MAX_BITS, ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
-from analytic.statistics import INT64_MAX, LABELS, Statistics, bits_of_squares
+from analytic.statistics import INT64_MAX, LABELS, UNKNOWN, Statistics, bits_of_squares
+from analytic.validation_path import Path
 from analytic.weighted import BALANCED, DENOMINATOR, Weighted, balanced, denominator_for
 
 __all__ = [

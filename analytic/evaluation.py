@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.learner import RECEIVED, AnalyticLearner, ClientRows, SumSpec, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
-from analytic.partial_labels import UNKNOWN
 from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat
-from analytic.statistics import INT64_MAX, LABELS, IntVector, Statistics, bits_of_squares, check_labels
+from analytic.statistics import INT64_MAX, LABELS, UNKNOWN, IntVector, Statistics, bits_of_squares, check_labels
 from analytic.total_check import checked_count, count_segment, refuse_impossible, too_many_rows
 from analytic.whole_numbers import settle_whole_numbers
 

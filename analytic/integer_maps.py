@@ -14,6 +14,8 @@ Johansson, "Arb: efficient arbitrary-precision midpoint-radius interval arithmet
 rational z other than 0 all are transcendental (Lindemann; Siegel and Shidlovsky for erf), so no tie keeps that from
 ending. What is assumed of a platform is IEEE arithmetic, and erf, tanh and sin within 2^-45, 256 units in the last
 place; libraries promise 4.
+
+**Bounds**: what public totals prove about the entries of rows to come, so that formats need not be guessed.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from analytic.errors import InvalidRowsError, RowsOutsideFormatError, Specificat
 from analytic.row_format import FloatMatrix, refuse_mask
 
 IntMatrix = NDArray[np.int64]
+FloatVector = NDArray[np.float64]
 
 WORKING_BITS = 30
 """Bits of a row's entry at its public bound. With 22 bits of a matrix's column sums that is one product in float64."""
@@ -49,6 +52,9 @@ BLOCK_ROWS, CHUNK_ENTRIES = 512, 2**15
 
 DOUBT = 2.0**-44
 """Float64 values are trusted to within this times |z|."""
+
+ROOM = 32
+"""A format holds at least this many times the root mean square of a column, however few rows were in the total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -429,3 +435,68 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 """DeepAFL's table 5, with PyTorch's default slopes and thresholds; that of leaky_relu is 1/100. Random Fourier
 features are of sines with a random phase: cos z is sin(z + pi / 2), and a phase uniform over a whole turn stays one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowBounds:
+    """What the totals so far prove about the entries of the next rows, public like them.
+
+    Args:
+        features: largest |entry| of each column of Phi_t, shape (d_Phi,).
+        hidden: largest |entry| of F_t; for the blocks still to come where these are fed by Phi_0.
+        residuals: largest |entry| of R_t.
+    """
+
+    features: FloatVector
+    hidden: tuple[float, ...] = ()
+    residuals: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.features.setflags(write=False)
+
+    def to_bytes(self) -> bytes:
+        """One byte string for one value."""
+        return self.features.tobytes() + np.array([self.residuals, *self.hidden]).tobytes()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SummedRows:
+    """What a total proves about each of its rows. Integers decide, and a bound is rounded upward once at the end.
+
+    Args:
+        gram: sum of q q^T over the quantised rows q, shape (d, d), in units of 2^-2f.
+        count: number of rows.
+        fraction_bits: f; a row differs from its quantised one by less than 2^-f in each entry.
+    """
+
+    gram: IntMatrix
+    count: int
+    fraction_bits: int
+
+    def largest_entries(self) -> FloatVector:
+        """A bound on |x_j| for every column j and every row x in the total: sqrt(G_jj) and the unit."""
+        squares = np.diagonal(self.gram).tolist()
+        return np.array([upward(self._root(square) + 1, -self.fraction_bits) for square in squares])
+
+    def largest_products(self, matrix: FixedMatrix) -> FloatVector:
+        """A bound on |x . m_j| for every column m_j of ``matrix`` and every row x in the total.
+
+        (q . m)^2 <= m^T G m, to which come 2^-f |m|_1 for quantising and the bias of m.
+        """
+        squares, exponent = quadratic_forms(self.gram, matrix), -self.fraction_bits - matrix.fraction_bits
+        more = matrix.sums + (np.abs(matrix.bias_units) << self.fraction_bits)
+        pairs = zip(squares, more.tolist(), strict=True)
+        return np.array([upward(self._root(square) + added, exponent) for square, added in pairs])
+
+    def _root(self, square: int) -> int:
+        """The square root, with room, rounded up."""
+        square = max(0, square)
+        if 0 < self.count < ROOM**2:
+            square = -(-square * ROOM**2 // self.count)
+        return math.isqrt(square - 1) + 1 if square else 0
+
+
+def upward(units: int, exponent: int) -> float:
+    """The least float64 that is at least units 2^exponent."""
+    nearest = float(units)
+    return math.ldexp(nearest if int(nearest) >= units else math.nextafter(nearest, math.inf), exponent)

@@ -20,11 +20,8 @@ from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.learner import Around, ClientRows, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
 from analytic.parts import PartsSpec, together
-from analytic.statistics import LABELS, IntVector, Statistics
+from analytic.statistics import LABELS, UNKNOWN, IntVector, Statistics
 from analytic.total_check import checked_count
-
-UNKNOWN = -1
-"""The entry of a target row for a class that the row says nothing of; 0 says no and 1 says yes."""
 
 MAX_PARTIES = 2**31
 """No more sites can be in a sum."""

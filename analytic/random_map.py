@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.features import BIASED, PROJECTION_VERSION, Projection, check_projection, random_projection
-from analytic.integer_maps import WORKING_BITS, FixedMatrix, FixedRows, activation_named, map_rows
+from analytic.integer_maps import WORKING_BITS, FixedMatrix, FixedRows, FloatVector, activation_named, map_rows, upward
 from analytic.layers import Activated, Clipped, Layer, Linear
-from analytic.row_bounds import FloatVector, upward
 from analytic.row_format import RowFormat
 from analytic.whole_numbers import settle_whole_numbers
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from analytic.counts import CountSpec
 from analytic.errors import SpecificationError
-from analytic.row_map import JointClip
-from analytic.row_mean import MeanSpec
+from analytic.row_map import JointClip, MeanSpec
 from analytic.statistics import StatisticsSpec
 from analytic.whole_numbers import settle_whole_numbers
 

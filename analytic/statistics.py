@@ -24,6 +24,8 @@ LABELS = RowFormat(integer_bits=1, fraction_bits=0, signed=False)
 
 INT64_MAX = 2**63 - 1
 EXACT_FLOAT64 = 2**53
+UNKNOWN = -1
+"""The entry of a target row for a class that the row says nothing of; 0 says no and 1 says yes."""
 BLOCK_ROWS = 1024
 """Rows multiplied at a time, so that memory does not grow with the number of rows."""
 HALF = MAX_BITS // 2

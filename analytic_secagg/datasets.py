@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
-from analytic.partial_labels import UNKNOWN
+from analytic.statistics import UNKNOWN
 from analytic_secagg.errors import DataError, UsageError
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")

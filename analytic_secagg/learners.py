@@ -12,7 +12,7 @@ import numpy as np
 from analytic.afl import AFL
 from analytic.agreeing import TARGET_BITS, Agreed, Agreement, agreed_format, settled
 from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThresholds
-from analytic.choosing import Chosen, Criterion, Rule
+from analytic.choosing import Chosen, Criterion
 from analytic.deepafl import DeepAFL
 from analytic.fedhip import LARGEST_ALPHA, FedHiP
 from analytic.lda import LDA
@@ -24,6 +24,7 @@ from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.statistics import LABELS
+from analytic.validation_path import Rule
 from analytic.weighted import BALANCED, Weighted, denominator_for
 from analytic_secagg.console.arguments import (
     Option,

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from analytic.agreeing import Agreed
 from analytic.learner import AnalyticLearner, ClientRows, fit_in_the_clear
-from analytic.partial_labels import UNKNOWN
 from analytic.row_format import FloatMatrix
 from analytic.solve import one_blas_thread
-from analytic.statistics import one_hot
+from analytic.statistics import UNKNOWN, one_hot
 from analytic.weighted import Weighted
 from analytic_secagg.datasets import Dataset
 from secagg import PartyId

@@ -12,7 +12,7 @@ from sklearn.linear_model import Ridge
 from support.learner_driver import steps
 
 from analytic.afl import AFL
-from analytic.choosing import Chosen, Criterion, Path, Rule
+from analytic.choosing import Chosen, Criterion
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.estimators import AFLRegressor
 from analytic.fedhip import FedHiP
@@ -21,6 +21,7 @@ from analytic.learner import ClientRows, fit_in_the_clear, fit_pooled
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.statistics import LABELS
+from analytic.validation_path import Path, Rule
 from analytic_secagg import federate
 from analytic_secagg.federation import Federation
 from analytic_secagg.privacy import PrivacyPlan

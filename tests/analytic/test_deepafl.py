@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from support.examples import examples
 from support.learner_driver import dealt, train
 
-from analytic import deepafl, random_map, row_bounds
+from analytic import deepafl, integer_maps, random_map
 from analytic.deepafl import DeepAFL, DeepModel
 from analytic.errors import (
     RowsOutsideFormatError,
@@ -157,7 +157,7 @@ class TestPublicFormats:
         rows.features[0] = outlier * np.where(rows.features[0] < 0, -1.0, 1.0)
         targets, model = one_hot(rows.targets, 3), learner.init()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(row_bounds, "ROOM", 0.0)
+            patch.setattr(integer_maps, "ROOM", 0.0)
             while learner.next_sum(model) is not None:
                 own = learner.client_statistics(model, rows)  # would raise if a row left its format
                 kept = rows.memory["deepafl"]

@@ -238,7 +238,7 @@ import hashlib, numpy as np
 from analytic.features import random_projection
 from analytic.integer_maps import *
 from analytic.integer_maps import ACTIVATIONS
-from analytic.row_bounds import SummedRows
+from analytic.integer_maps import SummedRows
 rng = np.random.default_rng(7)
 rows = FixedRows.truncated(rng.standard_normal((700, 200)) * 3, 27)
 found = hashlib.sha256()

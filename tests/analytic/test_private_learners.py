@@ -26,8 +26,16 @@ from analytic.model_arrays import ModelFileError
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.noisy_solve import NoisySolver, noise_drowns
 from analytic.row_format import RowFormat
-from analytic.row_map import CLIPPED_CONTRIBUTION, CLIPPED_ROWS, JointClip, LayerMap, RowClip, RowMap, RowTerms
-from analytic.row_mean import MeanSpec
+from analytic.row_map import (
+    CLIPPED_CONTRIBUTION,
+    CLIPPED_ROWS,
+    JointClip,
+    LayerMap,
+    MeanSpec,
+    RowClip,
+    RowMap,
+    RowTerms,
+)
 from analytic.sensitivity import ADJACENCIES, UNITS, gradient_sensitivity, mean_sensitivity, noise_levels
 from analytic.solve import Solution
 from analytic.statistics import Statistics

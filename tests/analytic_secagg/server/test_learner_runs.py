@@ -11,7 +11,7 @@ from support.rehearsed import edit_all, is_exact, rehearse, run_config, weigh
 
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
-from analytic.partial_labels import UNKNOWN
+from analytic.statistics import UNKNOWN
 from analytic_secagg.modes import MODES
 from analytic_secagg.release import ReleaseRefusedError
 from analytic_secagg.server.run_settings import RunSettings
