@@ -33,6 +33,7 @@ from analytic.lda import LDA
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
 from analytic.logistic import Logistic
 from analytic.model_files import ModelFileError, load_model, save_model
+from analytic.naive_bayes import NaiveBayes
 from analytic.partial_labels import PartialLabels
 from analytic.qda import QDA
 from analytic.random_map import RandomMap
@@ -70,6 +71,7 @@ __all__ = [
     "LinearModel",
     "Logistic",
     "ModelFileError",
+    "NaiveBayes",
     "NotPositiveDefiniteError",
     "NotReadyError",
     "PartialLabels",

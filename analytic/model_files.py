@@ -37,6 +37,7 @@ from analytic.learner import OPTIONAL, STORED_WITHOUT, AnalyticLearner, stated_f
 from analytic.logistic import Logistic
 from analytic.model_arrays import ModelFileError as ModelFileError
 from analytic.model_arrays import Parts
+from analytic.naive_bayes import NaiveBayes
 from analytic.noisy_solve import NoisySolver
 from analytic.partial_labels import PartialLabels
 from analytic.qda import QDA
@@ -58,6 +59,7 @@ LEARNERS: dict[str, type[Any]] = {
     "logistic": Logistic,
     "lda": LDA,
     "qda": QDA,
+    "naive-bayes": NaiveBayes,
     "chosen-afl": Chosen,
     "chosen-random": Chosen,
     "chosen-fedhip": Chosen,
@@ -87,6 +89,7 @@ PARAMETERS: dict[str, type[Any]] = {
     "logistic": Logistic,
     "lda": LDA,
     "qda": QDA,
+    "naive-bayes": NaiveBayes,
     "deepafl": DeepAFL,
     "safle": SAFLe,
     "chosen": Chosen,

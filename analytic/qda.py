@@ -45,7 +45,7 @@ from analytic.row_format import FloatMatrix
 from analytic.solve.certified import log_determinant
 from analytic.solve.digits import BLOCK_ROWS, Digits, digit_bits, exact_forms
 from analytic.solve.minimum_norm import Solution, solve_ridge
-from analytic.statistics import IntMatrix, Statistics, check_labels
+from analytic.statistics import IntMatrix, Statistics, StatisticsSpec, check_labels
 
 MAX_CLASSES = 10_000
 """A learner that a server proposes with more would have a site write them all out before it can refuse."""
@@ -74,10 +74,11 @@ class QDA(LDA):
             raise SpecificationError(f"a shrinkage is a number from 0 to 1, not {self.shrinkage}")
         if self.n_targets > MAX_CLASSES:
             raise SpecificationError(
-                f"qda sums a Gram a class, of at most {MAX_CLASSES} classes and not {self.n_targets}; take lda for more"
+                f"{self.name} sums statistics a class, of at most {MAX_CLASSES} classes and not {self.n_targets}; "
+                "take lda for more"
             )
         if self.lift is not None:
-            raise SpecificationError("qda takes rows as they are, with one Gram a class: leave random features out")
+            raise SpecificationError(f"{self.name} takes rows as they are, class by class: leave random features out")
         LDA.__post_init__(self)
 
     @property
@@ -88,8 +89,18 @@ class QDA(LDA):
     @property
     def classes_spec(self) -> PatternsSpec:
         """The one sum: of each class Gram, sum and count of its rows, and how many sites have some."""
-        own = replace(self.spec, n_features=self.n_features, n_targets=1, target_sums=False, constant=0, one_class=True)
-        return PatternsSpec(parts=PartsSpec(parts=(own,) * self.n_targets))
+        return PatternsSpec(parts=PartsSpec(parts=(self._class_spec,) * self.n_targets))
+
+    @property
+    def _class_spec(self) -> StatisticsSpec:
+        """The sum of one class."""
+        return replace(
+            self.spec, n_features=self.n_features, n_targets=1, target_sums=False, constant=0, one_class=True
+        )
+
+    def _of_class(self, rows: FloatMatrix) -> Statistics:
+        """The statistics of one class' rows."""
+        return Statistics.from_rows(self._class_spec, rows, np.zeros(len(rows), dtype=np.int64))
 
     def next_sum(self, model: LinearModel) -> PatternsSpec | None:
         """The classes' statistics, then nothing more."""
@@ -105,13 +116,12 @@ class QDA(LDA):
         labels = labels if len(rows) else np.zeros(0, dtype=np.int64)
         if labels.ndim != 1:
             raise InvalidRowsError(
-                f"qda needs one class a row, integer class labels of shape (n,), not targets of shape {labels.shape}"
+                f"{self.name} needs one class a row, integer class labels of shape (n,), not targets of shape "
+                f"{labels.shape}"
             )
         check_labels(labels, self.n_targets)
-        spec = self.classes_spec.parts.parts[0]
         return tuple(
-            Statistics.from_rows(spec, own, np.zeros(len(own), dtype=np.int64)).with_diagonal(self.ri_units)
-            for own in (values[labels == label] for label in range(self.n_targets))
+            self._of_class(values[labels == label]).with_diagonal(self.ri_units) for label in range(self.n_targets)
         )
 
     def update(self, model: LinearModel, total: Any, survivors: int) -> LinearModel:
@@ -209,7 +219,9 @@ class QDA(LDA):
         Raises:
             SpecificationError: always.
         """
-        raise SpecificationError("scores of qda are quadratic in a row, and no layer is: export lda, or save its model")
+        raise SpecificationError(
+            f"scores of {self.name} are quadratic in a row, and no layer is: export lda, or save its model"
+        )
 
     def put_together(self, parts: Parts) -> LinearModel:
         """Return the model of these parts."""

@@ -18,6 +18,7 @@ from analytic.fedhip import LARGEST_ALPHA, FedHiP
 from analytic.lda import LDA
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.logistic import Logistic
+from analytic.naive_bayes import NaiveBayes
 from analytic.partial_labels import PartialLabels
 from analytic.qda import QDA
 from analytic.random_map import RandomMap
@@ -366,11 +367,16 @@ def _lda(settings: LearnerSettings, name: str = "lda") -> LDA:
     return LDA(**{one.name: getattr(whole, one.name) for one in fields(whole)})
 
 
-def _qda(settings: LearnerSettings) -> AnalyticLearner[Any]:
-    own = {name: value for name, value in settings.options.items() if name == "shrinkage"}
-    rest = {name: value for name, value in settings.options.items() if name != "shrinkage"}
-    whole = _lda(replace(settings, options=rest), "qda")
-    return QDA(**{one.name: getattr(whole, one.name) for one in fields(whole)}, **own)
+def _by_class(kind: type[QDA], name: str) -> Callable[[LearnerSettings], AnalyticLearner[Any]]:
+    """Build QDA, or naive Bayes, from LDA's settings and a shrinkage."""
+
+    def built(settings: LearnerSettings) -> AnalyticLearner[Any]:
+        own = {name: value for name, value in settings.options.items() if name == "shrinkage"}
+        rest = {name: value for name, value in settings.options.items() if name != "shrinkage"}
+        whole = _lda(replace(settings, options=rest), name)
+        return kind(**{one.name: getattr(whole, one.name) for one in fields(whole)}, **own)
+
+    return built
 
 
 def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
@@ -490,7 +496,14 @@ LEARNERS: Mapping[str, LearnerEntry] = {
         ),
         LearnerEntry(
             name="qda",
-            build=_weighing(_qda),
+            build=_weighing(_by_class(QDA, "qda")),
+            options={"shrinkage": float, "clip": yes_or_no, **WEIGHING, **AGREEING},
+            n_sums=_balancing,
+            labels_only=True,
+        ),
+        LearnerEntry(
+            name="naive-bayes",
+            build=_weighing(_by_class(NaiveBayes, "naive-bayes")),
             options={"shrinkage": float, "clip": yes_or_no, **WEIGHING, **AGREEING},
             n_sums=_balancing,
             labels_only=True,

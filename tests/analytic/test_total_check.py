@@ -21,6 +21,7 @@ from analytic.fedhip import FedHiP
 from analytic.lda import LDA
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.logistic import Logistic
+from analytic.naive_bayes import NaiveBayes
 from analytic.partial_labels import PartialLabels
 from analytic.qda import QDA
 from analytic.random_map import RandomMap
@@ -53,6 +54,7 @@ LEARNERS: dict[str, AnalyticLearner[Any]] = {
     ),
     "lda": LDA(**SIZES, columns=ONES, ri_gamma=0.5, max_clients=9),
     "qda": QDA(**SIZES, columns=ONES, ri_gamma=0.5, max_clients=9),
+    "naive-bayes": NaiveBayes(**SIZES, columns=ONES, ri_gamma=0.5, max_clients=9),
     "chosen": Chosen(learner=AFL(**SIZES | {"ridge": 0.0}), n_folds=2),
     "weighted": Weighted(learner=PLAIN, max_weight=4),
     "balanced": Weighted(learner=replace(PLAIN, max_rows=10**6), class_weights="balanced", denominator=4),
@@ -212,6 +214,7 @@ def test_a_total_that_no_rows_have_is_refused(name: str, kind: str, tamper: Tamp
 
 SUMS: dict[str, Callable[[IntVector], None]] = {
     "qda": lambda vector: vector.__setitem__(C, -(2**30)),
+    "naive-bayes": lambda vector: vector.__setitem__(C, vector[C] + 1),
     "chosen": lambda vector: vector.__setitem__(0, 2**40),
     "weighted": lambda vector: vector.__setitem__(1 + C, 2**40),
     "balanced": lambda vector: vector.__setitem__(0, vector[0] + 1),

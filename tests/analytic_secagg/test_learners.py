@@ -124,6 +124,7 @@ def test_all_learners_can_be_asked_for_by_one_word() -> None:
         ("logistic", {"n_rounds": 2, "d_phi": 9}),
         ("lda", {"class_weights": "balanced"}),
         ("qda", {"shrinkage": 0.25}),
+        ("naive-bayes", {"shrinkage": 0.25}),
         ("deepafl", {"n_layers": 3}),
         ("deepafl", {"n_layers": 3, "ablation": "no-transform"}),
         ("deepafl", {}),

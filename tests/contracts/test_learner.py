@@ -39,6 +39,7 @@ from analytic.lda import LDA
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.logistic import Logistic
 from analytic.model_files import model_from_bytes, model_to_bytes
+from analytic.naive_bayes import NaiveBayes
 from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
@@ -152,6 +153,10 @@ CASES = {
         QDA(**LINEAR, ridge=0.5, columns=COLUMNS),
         ({}, {"shrinkage": 0.0, "ri_gamma": 0.1}, {"shrinkage": 0.3, "ridge": 1e-3}, {"shrinkage": 1.0}),
     ),
+    "naive-bayes": Case(
+        NaiveBayes(**LINEAR, ridge=0.5, columns=COLUMNS),
+        ({}, {"shrinkage": 0.0, "ri_gamma": 0.1}, {"shrinkage": 0.3, "ridge": 1e-3}, {"shrinkage": 1.0}),
+    ),
     "deepafl": Case(DEEP, (*DEPTHS, {"ridge": 0.0, "gamma": 0.0, "headroom_bits": 9})),
     "deepafl-real": Case(replace(DEEP, target_format=Q("Q3.8")), real_targets=True),
     "deepafl-clip": Case(replace(DEEP, feature_bound=0.5, headroom_bits=0, clip=True)),
@@ -209,6 +214,10 @@ def exact_terms(learner: Any, model: Any, features: NDArray[Any]) -> tuple[NDArr
         pairs = [[Fraction(x) * Fraction(y) for x in row for y in row] for row in own.tolist()]
         forms = np.split(model.weights, C, axis=1)
         return np.array(pairs), np.stack([form.ravel() for form in forms], axis=1)
+    if learner.name == "naive-bayes":
+        own = learner.columns.features(features)
+        squares = [[Fraction(x) ** 2 for x in row[:-1]] for row in own.tolist()]
+        return np.concatenate([np.array(squares), own], axis=1), model.weights
     if learner.name != "deepafl":
         lifted = features if learner.lift is None else learner.lift.apply(features).values
         return lifted if learner.columns is None else learner.columns.features(lifted), model.weights
@@ -454,7 +463,8 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
 DIFFERENCES["fedhip"] = DIFFERENCES["lda"] = DIFFERENCES["afl"]
 DIFFERENCES["qda"] = DIFFERENCES["lda"] | {"shrinkage": 0.25}
 FIXED: dict[str, set[str]] = {"random": {"n_features"}, "lda": {"n_features", "target_format", "target_sums"}}
-FIXED["qda"] = FIXED["lda"]
+DIFFERENCES["naive-bayes"] = DIFFERENCES["qda"]
+FIXED["naive-bayes"] = FIXED["qda"] = FIXED["lda"]
 """Fields that another field decides."""
 DIFFERENCES["logistic"] = {"n_rounds": 3, "step": 2.0, "scale": 1.0, "first_share": 0.5}
 DIFFERENCES["logistic"] |= {"learner": AFL(**LINEAR, ridge=0.25)}

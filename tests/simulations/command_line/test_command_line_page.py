@@ -18,6 +18,7 @@ from analytic.deepafl import ABLATIONS, DeepAFL
 from analytic.features import PROJECTIONS
 from analytic.integer_maps import ACTIVATIONS
 from analytic.logistic import Logistic
+from analytic.naive_bayes import NaiveBayes
 from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import RowFormat
@@ -74,6 +75,7 @@ def options() -> Iterator[tuple[str, str, Any]]:
         "logistic": defaults(Logistic) | defaults(AFL) | {"d_phi": None, "intercept": None},
         "lda": defaults(AFL) | {"d_phi": None},
         "qda": defaults(QDA),
+        "naive-bayes": defaults(NaiveBayes),
         "deepafl": defaults(DeepAFL) | AUTHORS_LAW,
         "safle": defaults(SAFLe) | defaults(QuantileThresholds) | {"thresholds": Thresholds.QUANTILES},
     }

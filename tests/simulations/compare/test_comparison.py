@@ -36,6 +36,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "logistic": {"n_rounds": 2},
     "lda": {"d_phi": 12},
     "qda": {"shrinkage": 0.75},
+    "naive-bayes": {"shrinkage": 0.25},
     "deepafl": {"n_layers": 2, "d_phi": 24, "d_f": 16},
     "safle": {"n_buckets": 4, "n_bins": 32, "group_size": 1},
 }
