@@ -10,6 +10,7 @@ from analytic.agreeing import Agreed, AgreedModel, agreed_format
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL, DeepModel
+from analytic.discriminant import LDA, QDA
 from analytic.errors import (
     AnalyticError,
     DivergedError,
@@ -29,13 +30,11 @@ from analytic.evaluation import (
     RegressionReport,
 )
 from analytic.fedhip import FedHiP, FedHiPModel
-from analytic.lda import LDA
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
 from analytic.logistic import Logistic
 from analytic.model_files import ModelFileError, load_model, save_model
 from analytic.naive_bayes import NaiveBayes
 from analytic.partial_labels import PartialLabels
-from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe, SAFLeModel

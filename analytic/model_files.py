@@ -29,10 +29,10 @@ from analytic.array_file import ArrayFile, owner_only
 from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
+from analytic.discriminant import LDA, QDA
 from analytic.errors import AnalyticError, SpecificationError
 from analytic.evaluation import ClassEvaluation, LabelsEvaluation, RegressionEvaluation
 from analytic.fedhip import FedHiP
-from analytic.lda import LDA
 from analytic.learner import OPTIONAL, STORED_WITHOUT, AnalyticLearner, stated_fields
 from analytic.logistic import Logistic
 from analytic.model_arrays import ModelFileError as ModelFileError
@@ -40,7 +40,6 @@ from analytic.model_arrays import Parts
 from analytic.naive_bayes import NaiveBayes
 from analytic.noisy_solve import NoisySolver
 from analytic.partial_labels import PartialLabels
-from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.row_map import CountMap, JointClip, LayerMap, RowClip, RowMap

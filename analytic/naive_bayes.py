@@ -1,8 +1,8 @@
 """Gaussian naive Bayes from each class' counts, sums and sums of squares: the smallest head of one sum.
 
-Columns of a class are taken for independent Gaussians, so a class needs 2 d + 1 numbers where ``analytic.qda`` needs a
-Gram: its count n_c, the sums of its columns s_cj = n_c m_cj and of their squares q_cj. Variances are drawn toward the
-pooled ones as QDA's covariances are, of which they are the diagonals (lambda being the shrinkage):
+Columns of a class are taken for independent Gaussians, so a class needs 2 d + 1 numbers where QDA needs a Gram
+(``analytic.discriminant``): its count n_c, the sums of its columns s_cj = n_c m_cj and of their squares q_cj. Variances
+are drawn toward the pooled ones as QDA's covariances are, of which they are the diagonals (lambda is the shrinkage):
 
     K_cj = q_cj - s_cj^2 / n_c + lambda sum_(k != c) (q_kj - s_kj^2 / n_k) + ridge,
     v_cj = K_cj / w_c,    w_c = n_c + lambda (N - n_c).
@@ -25,10 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.afl import LinearModel
+from analytic.discriminant import NEVER, QDA, log_shares
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError
-from analytic.lda import NEVER, log_shares
 from analytic.model_arrays import Parts
-from analytic.qda import QDA
 from analytic.row_format import FloatMatrix
 from analytic.solve.digits import exact_forms
 from analytic.solve.minimum_norm import Solution

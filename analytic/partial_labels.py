@@ -19,61 +19,8 @@ from analytic.afl import AFL, LinearModel
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.learner import Around, ClientRows, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
-from analytic.parts import PartsSpec, together
-from analytic.statistics import LABELS, UNKNOWN, IntVector, Statistics
-from analytic.total_check import checked_count
-
-MAX_PARTIES = 2**31
-"""No more sites can be in a sum."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PatternsSpec:
-    """The public shape of a sum of statistics by pattern, and of how many sites have rows of each.
-
-    Args:
-        parts: the statistics.
-    """
-
-    parts: PartsSpec
-
-    @property
-    def segments(self) -> tuple[tuple[str, int, int], ...]:
-        """(name, size, bound of the sum) a segment."""
-        return (("sites", len(self.parts.parts), MAX_PARTIES), *self.parts.segments)
-
-    @property
-    def max_rows(self) -> int:
-        """Largest number of rows of all clients together."""
-        return self.parts.max_rows
-
-    def client_bounds(self, max_rows: int) -> tuple[int, ...]:
-        """Largest absolute value of an entry of each segment of one client with so many rows at most, one site."""
-        return (1, *self.parts.client_bounds(max_rows))
-
-    def to_vector(self, statistics: Sequence[Statistics]) -> IntVector:
-        """One contribution as an int64 vector: one site, where it has such rows."""
-        sites = [int(one.count > 0) for one in statistics]
-        return np.concatenate([np.array(sites, dtype=np.int64), self.parts.to_vector(statistics)])
-
-    def from_vector(self, vector: IntVector) -> tuple[Statistics, ...]:
-        """The statistics of each pattern.
-
-        Raises:
-            InvalidRowsError: another size or type, or counts that no total can have.
-        """
-        n = len(self.parts.parts)
-        checked_count(vector, self, self.max_rows)
-        found = self.parts.from_vector(vector[n:])
-        return tuple(replace(one, n_clients=count) for one, count in zip(found, vector[:n].tolist(), strict=True))
-
-    def check_total(self, total: Sequence[Statistics], survivors: int) -> None:
-        """Refuse a total with a pattern that no rows add up to; sites are what changes over time leave of their count.
-
-        Raises:
-            ImpossibleTotalError: says what it would need.
-        """
-        self.parts.check_total(total, survivors)
+from analytic.parts import PartsSpec, PatternsSpec, together
+from analytic.statistics import LABELS, UNKNOWN, Statistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

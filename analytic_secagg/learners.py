@@ -14,13 +14,12 @@ from analytic.agreeing import TARGET_BITS, Agreed, Agreement, agreed_format, set
 from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen, Criterion
 from analytic.deepafl import DeepAFL
+from analytic.discriminant import LDA, QDA
 from analytic.fedhip import LARGEST_ALPHA, FedHiP
-from analytic.lda import LDA
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.logistic import Logistic
 from analytic.naive_bayes import NaiveBayes
 from analytic.partial_labels import PartialLabels
-from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe

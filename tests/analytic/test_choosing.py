@@ -13,10 +13,10 @@ from support.learner_driver import steps
 
 from analytic.afl import AFL
 from analytic.choosing import Chosen, Criterion
+from analytic.discriminant import LDA
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.estimators import AFLRegressor
 from analytic.fedhip import FedHiP
-from analytic.lda import LDA
 from analytic.learner import ClientRows, fit_in_the_clear, fit_pooled
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.row_format import ColumnMap, RowFormat

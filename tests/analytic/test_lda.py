@@ -9,8 +9,8 @@ import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from analytic.afl import AFL
+from analytic.discriminant import LDA, NEVER
 from analytic.errors import NotPositiveDefiniteError, SpecificationError
-from analytic.lda import LDA, NEVER
 from analytic.learner import ClientRows, fit_pooled
 from analytic.noisy_solve import NoisySolver
 from analytic.row_format import ColumnMap, RowFormat

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from sklearn.naive_bayes import GaussianNB
 
+from analytic.discriminant import NEVER, QDA
 from analytic.errors import ImpossibleTotalError, InvalidRowsError, NotPositiveDefiniteError, SpecificationError
-from analytic.lda import NEVER
 from analytic.learner import ClientRows, fit_pooled
 from analytic.naive_bayes import NaiveBayes
-from analytic.qda import QDA
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.statistics import Statistics
 from analytic.torch_export import to_torch

@@ -10,10 +10,9 @@ import flint
 import numpy as np
 import pytest
 
+from analytic.discriminant import LDA, NEVER, QDA
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
-from analytic.lda import LDA, NEVER
 from analytic.learner import ClientRows, fit_pooled
-from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.solve.certified import log_determinant

@@ -16,14 +16,13 @@ from analytic.agreeing import Agreed, agreed_format
 from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
+from analytic.discriminant import LDA, QDA
 from analytic.errors import AnalyticError, ImpossibleTotalError
 from analytic.fedhip import FedHiP
-from analytic.lda import LDA
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.logistic import Logistic
 from analytic.naive_bayes import NaiveBayes
 from analytic.partial_labels import PartialLabels
-from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe

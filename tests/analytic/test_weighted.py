@@ -22,10 +22,10 @@ from analytic import (
     fit_pooled,
 )
 from analytic.choosing import Chosen
+from analytic.discriminant import QDA
 from analytic.estimators import AFLClassifier, AFLRegressor
 from analytic.learner import fit_in_the_clear
 from analytic.model_files import model_from_bytes, model_to_bytes
-from analytic.qda import QDA
 from analytic.row_format import ColumnMap
 from analytic.row_map import RowMap, RowTerms
 from analytic_secagg import federate

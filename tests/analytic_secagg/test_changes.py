@@ -177,10 +177,8 @@ def test_every_walk_of_changes_gives_the_bits_of_a_fresh_start(name: str, seed: 
         fresh = run_federation(learner, held(), choose_modes(["plain"])[0])
         assert learner.weights_bytes(found.model) == learner.weights_bytes(fresh.model), change
         assert found.total.survivors == fresh.totals[0].survivors
-        if name not in (
-            "qda",
-            "naive-bayes",
-        ):  # its count of a class's sites does not know which sites kept other rows of the class
+        # a count of a class's sites does not know which of them kept other rows of the class
+        if name not in ("qda", "naive-bayes"):
             assert found.total.total.tobytes() == fresh.totals[0].total.tobytes()
         total = found.total
 

@@ -31,16 +31,15 @@ from analytic.agreeing import Agreed
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen
 from analytic.deepafl import ABLATIONS, DeepAFL
+from analytic.discriminant import LDA, QDA
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
 from analytic.fedhip import FedHiP
 from analytic.integer_maps import ACTIVATIONS
 from analytic.layers import Layered
-from analytic.lda import LDA
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.logistic import Logistic
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.naive_bayes import NaiveBayes
-from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe

@@ -15,11 +15,11 @@ from analytic.agreeing import Agreed
 from analytic.bucketing import MAX_BUCKETS, Encoding, QuantileThresholds
 from analytic.choosing import Chosen
 from analytic.deepafl import ABLATIONS, DeepAFL
+from analytic.discriminant import QDA
 from analytic.features import PROJECTIONS
 from analytic.integer_maps import ACTIVATIONS
 from analytic.logistic import Logistic
 from analytic.naive_bayes import NaiveBayes
-from analytic.qda import QDA
 from analytic.random_map import RandomMap
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe

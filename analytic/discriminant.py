@@ -1,9 +1,25 @@
-"""QDA: quadratic discriminant analysis from one Gram matrix a class, GH-OFL's quadratic head.
+"""Discriminant analysis: Gaussians of each class from one sum, GH-OFL's linear and quadratic heads.
+
+**LDA**: linear discriminant analysis of all clients' rows from AFL's own sum, GH-OFL's linear head.
+
+Rows of each class are taken for Gaussian with a mean m_c of their own and one covariance for all, S. The total holds
+what these are made of, G = X^T X, class sums H = X^T Y and counts D = diag(n_c): N S = G - H D^-1 H^T. The score of
+class c is x . w_c - m_c . w_c / 2 + log(n_c / N) with w_c = (S + ridge / N I)^-1 m_c.
+
+No mean is ever divided out. With the joint Gram of rows beside their labels,
+
+    [ G + ridge I   H ] [ W ]     [   0  ]
+    [ H^T           D ] [ V ]  =  [ -N I ],
+
+the last lines give V = -D^-1 (N I + H^T W) and, put into the first, (N S + ridge I) W = N H D^-1: so W is the exact
+solution of a system of integers, each entry rounded once, and m_c . w_c = -(V_cc + N / n_c).
+
+**QDA**: quadratic discriminant analysis from one Gram matrix a class, GH-OFL's quadratic head.
 
 Rows of each class are taken for Gaussian with a mean m_c and a covariance S_c of their own. The sum holds what these
 are made of, for every class its Gram G_c, the sum of its rows s_c = n_c m_c and its count n_c. Covariances are drawn
 toward the pooled one as in regularised discriminant analysis (Friedman, J. Amer. Statist. Assoc. 84 (1989), eq. 11-13,
-lambda being the shrinkage), with a ridge besides, here of sums as in ``analytic.lda``:
+lambda being the shrinkage), with a ridge besides, here of sums as above:
 
     K_c = G_c - s_c s_c^T / n_c + lambda sum_(k != c) (G_k - s_k s_k^T / n_k) + ridge I,
     w_c = n_c + lambda (N - n_c),    S_c = K_c / w_c.
@@ -26,6 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from math import ldexp, prod
 from typing import Any
@@ -33,22 +50,126 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.afl import LinearModel
+from analytic.afl import AFL, LinearModel
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
 from analytic.layers import Layer
-from analytic.lda import LDA, NEVER, log_shares
 from analytic.learner import ClientRows
 from analytic.model_arrays import Parts
-from analytic.partial_labels import PatternsSpec
-from analytic.parts import PartsSpec
-from analytic.row_format import FloatMatrix
+from analytic.parts import PartsSpec, PatternsSpec
+from analytic.row_format import FloatMatrix, RowFormat
 from analytic.solve.certified import log_determinant
 from analytic.solve.digits import BLOCK_ROWS, Digits, digit_bits, exact_forms
 from analytic.solve.minimum_norm import Solution, solve_ridge
-from analytic.statistics import IntMatrix, Statistics, StatisticsSpec, check_labels
+from analytic.statistics import LABELS, IntMatrix, IntVector, Statistics, StatisticsSpec, check_labels
+
+NEVER = -(2.0**100)
+"""The score of a class without rows."""
 
 MAX_CLASSES = 10_000
 """A learner that a server proposes with more would have a site write them all out before it can refuse."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LDA(AFL):
+    """Linear discriminant analysis with AFL's sum; after it a model is AFL's, with intercepts.
+
+    GH-OFL's linear head (Fed-LDA; its paper adds to the diagonal what ``ridge`` does here). Which sum, which bytes and
+    which messages are AFL's, and so is what a total tells.
+
+    Args:
+        n_features, n_targets, feature_format, max_rows, max_clients, ri_gamma, clip, lift: as in ``AFL``.
+        ridge: what is added to N S, in the mapped features' own units squared. Without one, columns that depend on
+            each other are refused, and columns of zeros have weights of zero.
+        columns: scales of columns with an intercept, which is needed.
+        target_format, target_sums: labels, and True.
+        row_map, solver: must be None: the sum of a private form has no counts of classes.
+
+    Raises:
+        SpecificationError: no intercept, real targets, no sums of targets, or a row map.
+    """
+
+    def __post_init__(self) -> None:
+        if self.row_map is not None or self.solver is not None:
+            raise SpecificationError(
+                f"{self.name} has no private form: its noisy sum would hold no counts of classes; take afl"
+            )
+        if self.target_format != LABELS or not self.target_sums:
+            raise SpecificationError(f"{self.name} is for class labels and needs their counts: leave target_sums True")
+        if not self.fit_intercept:
+            raise SpecificationError(
+                f"{self.name} has intercepts: give it columns with one, such as ColumnMap(intercept=0)"
+            )
+        AFL.__post_init__(self)
+
+    @property
+    def name(self) -> str:
+        """The learner's name on the command line and in reports."""
+        return "lda"
+
+    @property
+    def _one_class(self) -> bool:
+        """Classes are taken for Gaussians with means of their own: a row has one."""
+        return True
+
+    def solve(self, pooled: Statistics, survivors: int = 1, *, target_format: RowFormat | None = None) -> Solution:
+        """W, each entry the exact one rounded once, above the intercepts, which are a few roundings from exact ones.
+
+        Classes without rows have weights of zero and are never chosen.
+
+        Raises:
+            NotPositiveDefiniteError: without a ridge, columns of which one follows from others within every class.
+        """
+        counts = pooled.target_sum
+        assert counts is not None
+        shape, held = pooled.cross.shape, np.flatnonzero(counts)
+        d, bits = shape[0] - 1, self.feature_format.fraction_bits
+        if not len(held):
+            return Solution(
+                weights=np.zeros(shape), method="cholesky", rank=0, reciprocal_condition=0.0, certified=True
+            )
+        cross = pooled.cross[:d, held]
+        joint = np.block([[pooled.gram[:d, :d], cross], [cross.T, np.diag(counts[held])]])
+        system = Digits.of(joint, digit_bits(len(joint)))
+        if self.ridge:
+            penalty = np.diag(np.repeat([1.0, 0.0], [d, len(held)]))
+            system = system + Digits.of(penalty, system.bits).times(ldexp(self.ridge, 2 * bits))
+        right = np.vstack([np.zeros(cross.shape, dtype=np.int64), np.diag(np.full(len(held), -counts.sum()))])
+        found = solve_ridge(system, right)
+        if found.rank < np.count_nonzero(joint.diagonal() + (self.ridge > 0)):
+            raise NotPositiveDefiniteError(
+                "within every class one column follows from the others, so that no covariance can be inverted: use a "
+                "ridge above 0, or more rows"
+            )
+        weights = np.zeros(shape)
+        weights[:d, held] = np.ldexp(found.weights[:d], bits)
+        weights[d] = NEVER
+        weights[d, held] = self._intercepts(found.weights[d:].diagonal(), counts[held])
+        return Solution(
+            weights=weights,
+            method=found.method,
+            rank=found.rank,
+            reciprocal_condition=found.reciprocal_condition,
+            certified=found.certified,
+        )
+
+    @property
+    def intercept_unit(self) -> int:
+        """The column of ones is one of 2^-unit."""
+        return 0 if self.columns is None else self.columns.intercept or 0
+
+    def _intercepts(self, multipliers: NDArray[np.float64], counts: IntVector) -> list[float]:
+        """-m_c . w_c / 2 + log(n_c / N), in units of the intercept's column."""
+        total = int(counts.sum())
+        return [
+            ldexp((v + total / int(n)) / 2.0 + log, self.intercept_unit)
+            for v, n, log in zip(multipliers, counts, log_shares(counts), strict=True)
+        ]
+
+
+def log_shares(counts: IntVector) -> list[float]:
+    """Return log(n_c / N) of classes with rows, the same on every machine, which a float's logarithm is not."""
+    with localcontext(prec=40):
+        return [float((Decimal(int(n)) / int(counts.sum())).ln()) for n in counts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
