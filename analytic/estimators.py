@@ -29,11 +29,13 @@ from analytic.afl import AFL
 from analytic.bucketing import FixedThresholds, QuantileThresholds
 from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
+from analytic.discriminant import LDA, QDA
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.features import Projection
 from analytic.fedhip import FedHiP
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.logistic import Logistic
+from analytic.naive_bayes import NaiveBayes
 from analytic.partial_labels import PartialLabels
 from analytic.parts import together
 from analytic.random_map import RandomMap
@@ -50,7 +52,12 @@ __all__ = [
     "DeepAFLRegressor",
     "FedHiPClassifier",
     "FedHiPRegressor",
+    "LDAClassifier",
     "LogisticClassifier",
+    "NaiveBayesClassifier",
+    "QDAClassifier",
+    "RandomFeaturesClassifier",
+    "RandomFeaturesRegressor",
     "SAFLeClassifier",
     "SAFLeRegressor",
 ]
@@ -163,7 +170,7 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             classes, labels = np.unique(column_or_1d(y, warn=True), return_inverse=True)
         check_number(classes)
         weighed, unit = self._weighed(ClientRows(rows, labels, _as_weights(sample_weight)), classes)
-        learner = self._learner(rows, len(classes), _most(weighed)).over(unit)
+        learner = self._learner(_counted(weighed).features, len(classes), _most(weighed)).over(unit)
         if (labels == UNKNOWN).any():
             learner = PartialLabels(learner=learner, patterns=_patterns(labels))
         self._train(learner, weighed, unit)
@@ -439,7 +446,70 @@ class AFLClassifier(Classifier, AFLStatistics):
         return stated
 
     def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> AFL | Chosen:
-        return _afl(self, rows, None, n_classes, LABELS, kind=self._learner_type, most=most)
+        return _afl(self, rows, None, n_classes, LABELS, kind=self._learner_type, most=most, lift=self.lift)
+
+
+class Discriminant(Classifier):
+    """A classifier whose scores are log densities, up to what all classes share."""
+
+    _takes_several = False
+
+    def predict_proba(self, X: Any) -> FloatMatrix:
+        """Probabilities of the classes, shape (n, c), if their rows are Gaussian; or ``calibrate`` fits a link."""
+        found: FloatMatrix = softmax(getattr(self, "link_slope_", 1.0) * self._scores(X), axis=1)
+        return found
+
+
+class LDAClassifier(Discriminant, AFLClassifier):
+    """Linear discriminant analysis from AFL's sum: one covariance for all classes (``analytic.discriminant``).
+
+    Args:
+        feature_format, clip, lift, class_weight: as of ``AFLClassifier``.
+        ridge: what is added to the scatter within classes, in the units squared of features as they are scaled. Without
+            one, columns that depend on each other are refused.
+        fit_intercept: must be True.
+    """
+
+    _learner_type = LDA
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class QDAClassifier(Discriminant):
+    """Quadratic discriminant analysis: a covariance for each class (``analytic.discriminant``).
+
+    Args:
+        feature_format, clip, class_weight: as of ``AFLClassifier``.
+        ridge: what is added to every class' scatter, in the units squared of features as they are scaled.
+        shrinkage: how far each class' covariance is drawn toward the pooled one, 0 to 1.
+    """
+
+    _learner_type = QDA
+    fit_intercept: ClassVar[bool] = True
+    feature_format: str = AUTO
+    ridge: float = 0.0
+    shrinkage: float = 0.5
+    clip: bool = False
+    class_weight: dict[Any, int] | str | None = None
+
+    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> QDA:
+        start: Any = _afl(self, rows, None, n_classes, LABELS, kind=self._learner_type, most=most)
+        found: QDA = replace(start, shrinkage=self.shrinkage)
+        return found
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NaiveBayesClassifier(QDAClassifier):
+    """Gaussian naive Bayes: columns of a class are independent (``analytic.naive_bayes``).
+
+    Args:
+        feature_format, clip, class_weight: as of ``AFLClassifier``.
+        ridge: what is added to every column's scatter within a class, in the units squared of features as they are
+            scaled.
+        shrinkage: how far each class' variances are drawn toward the pooled ones, 0 to 1.
+    """
+
+    _learner_type = NaiveBayes
+    shrinkage: float = 0.01
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -465,7 +535,7 @@ class LogisticClassifier(Classifier):
     scale: float = 10.0
 
     def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> Logistic:
-        start: Any = _afl(self, rows, None, n_classes, LABELS, kind=AFL, most=most)
+        start: Any = _afl(self, rows, None, n_classes, LABELS, kind=AFL, most=most, lift=self.lift)
         return Logistic(learner=start, n_rounds=self.n_rounds, step=self.step, scale=self.scale)
 
 
@@ -498,7 +568,7 @@ class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         target_format = RowFormat(integer_bits=0, fraction_bits=min(TARGET_BITS, bits_of_squares(most)))
         if self.target_format != AUTO:
             target_format = RowFormat.parse(self.target_format)
-        self._train(self._learner(weighed, target_format, most), weighed)
+        self._train(self._learner(_counted(weighed), target_format, most), weighed)
         return self
 
     @abstractmethod
@@ -584,7 +654,9 @@ class AFLRegressor(Regressor, AFLStatistics):
 
     def _learner(self, rows: ClientRows, target_format: RowFormat, most: int) -> AFL | Chosen:
         scaled, n_targets = rows.targets if self.target_format == AUTO else None, rows.targets.shape[1]
-        return _afl(self, rows.features, scaled, n_targets, target_format, kind=self._learner_type, most=most)
+        return _afl(
+            self, rows.features, scaled, n_targets, target_format, kind=self._learner_type, most=most, lift=self.lift
+        )
 
     @available_if(_has_formats)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -660,6 +732,82 @@ class FedHiPRegressor(AFLRegressor):
         estimator = AFLRegressor.from_model(self.learner_, model)
         estimator.target_ndim_ = self.target_ndim_
         return estimator
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RandomFeaturesParameters(AFLStatistics):
+    """What the classifier and the regressor of random features take alike."""
+
+    feature_bound: float | str = AUTO
+    n_columns: int = 1024
+    activation: str = "relu"
+    projection: Projection = "nin"
+    variance: float = 1.0
+    seed: int = 0
+    row_bits: int = 16
+    feature_format: ClassVar[str] = AUTO
+    ridge: float | str = 0.0
+    clip: bool = False
+    fit_intercept: bool = True
+
+    def _map(self, rows: NDArray[Any]) -> RandomMap:
+        """The map, of entries as fine as the bits allow."""
+        bound = float(np.abs(rows).max()) or 1.0 if self.feature_bound == AUTO else self.feature_bound
+        own = {name: getattr(self, name) for name in ("n_columns", "activation", "projection", "variance", "seed")}
+        whole = RandomMap(n_features=rows.shape[1], feature_bound=bound, **own)  # type: ignore[arg-type]
+        return whole.with_bits(self.row_bits)
+
+    @classmethod
+    def _adopting(cls, learner: Any, model: Any) -> Self:
+        """The fitted estimator of a model from elsewhere, with what its map has of these parameters.
+
+        Raises:
+            SpecificationError: a model without random features.
+        """
+        estimator = super()._adopting(learner, model)
+        lift = estimator.learner_.lift
+        if lift is None:
+            raise SpecificationError(f"{cls.__name__} takes models of random features: use the estimator of afl")
+        names = [name for name in cls._get_param_names() if hasattr(lift, name)]
+        return estimator.set_params(**{name: getattr(lift, name) for name in names})  # type: ignore[no-any-return]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RandomFeaturesClassifier(RandomFeaturesParameters, Classifier):
+    """AFL of public random features, which are drawn from a seed: the learner ``random`` (``analytic.random_map``).
+
+    Args:
+        feature_bound: bound on every |feature|, or ``auto``: the largest in the training rows.
+        n_columns: how many random features.
+        activation, projection, variance, seed: as of ``RandomMap``.
+        row_bits: bits of a random feature, the sign aside.
+        ridge, clip, fit_intercept, class_weight: as of ``AFLClassifier``, for random features.
+    """
+
+    _learner_type = AFL
+    class_weight: dict[Any, int] | str | None = None
+
+    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> AFL | Chosen:
+        return _afl(self, rows, None, n_classes, LABELS, kind=AFL, most=most, lift=self._map(rows))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RandomFeaturesRegressor(RandomFeaturesParameters, Regressor):
+    """AFL of public random features on real targets: the learner ``random`` (``analytic.random_map``).
+
+    Args:
+        target_format: the targets' own format, or ``auto``: 24 bits of each target's range.
+        feature_bound, n_columns, activation, projection, variance, seed: as of ``RandomFeaturesClassifier``.
+        row_bits, ridge, clip, fit_intercept: the same.
+    """
+
+    _learner_type = AFL
+    target_format: str = AUTO
+
+    def _learner(self, rows: ClientRows, target_format: RowFormat, most: int) -> AFL | Chosen:
+        scaled, n_targets = rows.targets if self.target_format == AUTO else None, rows.targets.shape[1]
+        lift = self._map(rows.features)
+        return _afl(self, rows.features, scaled, n_targets, target_format, kind=AFL, most=most, lift=lift)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -824,6 +972,12 @@ def _most(rows: ClientRows) -> int:
     return max(1, len(rows) if rows.weights is None else sum(rows.weights.tolist()))
 
 
+def _counted(rows: ClientRows) -> ClientRows:
+    """The rows that count: those of weight 0 settle no parameter."""
+    weights = rows.weights
+    return rows if weights is None or not weights.any() else rows.taken(weights > 0)
+
+
 def _weighing(learner: Any, rows: ClientRows) -> Weighted:
     """The learner for rows with weights as large as these."""
     return Weighted(learner=learner, max_weight=1 if rows.weights is None else max(1, int(rows.weights.max(initial=1))))
@@ -851,6 +1005,7 @@ def _afl(
     *,
     kind: type[AFL],
     most: int,
+    lift: RandomMap | None = None,
 ) -> AFL | Chosen:
     """AFL with room for as many rows as int64 can sum in these formats; weights do not depend on that room.
 
@@ -862,9 +1017,10 @@ def _afl(
         target_format: of scaled targets.
         kind: AFL or FedHiP.
         most: what the rows' weights add up to at most.
+        lift: random features that take the rows' place.
     """
     n_features = rows.shape[1]
-    rows = rows if estimator.lift is None else estimator.lift.apply(rows).values
+    rows = rows if lift is None else lift.apply(rows).values
     if estimator.feature_format == AUTO:
         bits = min(FEATURE_BITS, bits_of_squares(most))
         feature_format = RowFormat(integer_bits=0, fraction_bits=bits, signed=bool(rows.min() < 0))
@@ -873,7 +1029,7 @@ def _afl(
             _warn_of_coarse_columns(estimator, feature_format, columns.features(rows)[:, : rows.shape[1]])
     else:
         feature_format = RowFormat.parse(estimator.feature_format)
-        if estimator.lift is None:
+        if lift is None:
             _warn_of_coarse_columns(estimator, feature_format, rows)
         flat = ColumnMap.covering(rows[:0], targets, intercept=int(feature_format.integer_bits == 0))
         columns = replace(flat, exponents=(0,) * rows.shape[1])
@@ -893,6 +1049,6 @@ def _afl(
         ridge=0.0 if chosen else estimator.ridge,
         clip=estimator.clip,
         columns=None if plain else columns,
-        lift=estimator.lift,
+        lift=lift,
     )
     return Chosen(learner=learner) if chosen else learner

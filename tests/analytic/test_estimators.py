@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -30,7 +32,12 @@ from analytic.estimators import (
     DeepAFLRegressor,
     FedHiPClassifier,
     FedHiPRegressor,
+    LDAClassifier,
     LogisticClassifier,
+    NaiveBayesClassifier,
+    QDAClassifier,
+    RandomFeaturesClassifier,
+    RandomFeaturesRegressor,
     SAFLeClassifier,
     SAFLeRegressor,
 )
@@ -63,6 +70,9 @@ def checks_of(*estimators):
     AFLRegressor(),
     DeepAFLClassifier(n_layers=1, d_phi=32, d_f=16, fed_by_first=True, activation="relu"),
     SAFLeRegressor(),
+    QDAClassifier(ridge=0.1),
+    NaiveBayesClassifier(ridge=0.1),
+    RandomFeaturesClassifier(n_columns=32, ridge=0.1),
 )
 def test_it_passes_every_check_of_scikit_learn(estimator, check):
     check(estimator)
@@ -73,6 +83,8 @@ def test_it_passes_every_check_of_scikit_learn(estimator, check):
     AFLClassifier(),
     AFLRegressor(feature_format="Q8.12", target_format="Q12.12"),
     LogisticClassifier(n_rounds=2),
+    LDAClassifier(ridge=0.1),
+    RandomFeaturesRegressor(n_columns=32, ridge=0.1),
     DeepAFLClassifier(n_layers=2, d_phi=32, d_f=32),
     SAFLeClassifier(),
     SAFLeClassifier(encoding="integer", group_size=1),
@@ -118,6 +130,39 @@ def test_a_regressor_is_the_same_in_whatever_unit_its_targets_are(estimator):
     assert alone.predict(other).shape == (len(other),)
     with pytest.raises(InvalidRowsError, match="real targets are numbers, not <U"):
         clone(estimator).fit(train, NAMES[(y > 140).astype(int)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "theirs", "own"),
+    [
+        (LDAClassifier, LinearDiscriminantAnalysis(solver="lsqr"), {}),
+        (QDAClassifier, QuadraticDiscriminantAnalysis(), {"shrinkage": 0.0}),
+        (NaiveBayesClassifier, GaussianNB(var_smoothing=0.0), {"shrinkage": 0.0}),
+    ],
+)
+def test_discriminants_have_the_probabilities_of_scikit_learn(kind, theirs, own):
+    train, other, labels, _ = train_test_split(*load_iris(return_X_y=True), random_state=0)
+    estimator = kind(**own).fit(train, NAMES[labels])
+    expected = theirs.fit(train, NAMES[labels]).predict_proba(other)
+    assert (estimator.classes_ == theirs.classes_).all()
+    assert np.allclose(estimator.predict_proba(other), expected, rtol=0, atol=1e-5)
+    found = kind.from_model(estimator.learner_, estimator.model_, estimator.classes_)
+    assert (found.predict_proba(other) == estimator.predict_proba(other)).all()
+
+
+def test_an_estimator_of_random_features_is_afls_with_that_map():
+    rows, labels = DIGITS[:300], NAMES[LABELS[:300]]
+    estimator = RandomFeaturesClassifier(n_columns=96, seed=3, ridge=0.5).fit(rows, labels)
+    lift = RandomMap(n_features=64, n_columns=96, feature_bound=1.0, seed=3).with_bits(16)
+    same = AFLClassifier(lift=lift, ridge=0.5).fit(rows, labels)
+    assert estimator.learner_.name == "random"
+    assert estimator.model_.weights.tobytes() == same.model_.weights.tobytes()
+    found = RandomFeaturesClassifier.from_model(estimator.learner_, estimator.model_, estimator.classes_)
+    assert found.get_params() == estimator.get_params() | {"feature_bound": 1.0}
+    assert (found.predict(DIGITS) == same.predict(DIGITS)).all()
+    plain = AFLClassifier().fit(rows, labels)
+    with pytest.raises(SpecificationError, match="takes models of random features"):
+        RandomFeaturesClassifier.from_model(plain.learner_, plain.model_)
 
 
 def test_a_fedhip_estimator_makes_the_personal_model_of_its_learner():
