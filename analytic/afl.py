@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.integer_maps import FixedRows
-from analytic.layers import Layer, Linear
+from analytic.layers import Layer, Linear, Rounded
 from analytic.learner import OPTIONAL, STORED_WITHOUT, ClientRows, SumSpec, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
 from analytic.noisy_solve import NoisySolver
@@ -403,13 +403,13 @@ class AFL:
         return scores if self.columns is None else self.columns.scores(scores)
 
     def layers(self, model: LinearModel) -> tuple[Layer, ...]:
-        """Return X W, or X W + b in the features' own units, as one layer; random features go before it, not rounded.
+        """Return X W, or X W + b in the features' own units, as one layer; random features, rounded, go before it.
 
         Raises:
             SpecificationError: a row map, which is no layer.
         """
         refuse_row_map(self)
-        first = () if self.lift is None else self.lift.layers()
+        first = () if self.lift is None else (*self.lift.layers(), Rounded(self.lift.fraction_bits))
         if self.columns is None:
             return *first, Linear(model.weights)
         return *first, Linear(*self.columns.own_units(model.weights))

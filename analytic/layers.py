@@ -25,6 +25,13 @@ class Activated:
 
 
 @dataclass(frozen=True, slots=True)
+class Rounded:
+    """Entries become the nearest multiples of 2^-fraction_bits, ties to the even one."""
+
+    fraction_bits: int
+
+
+@dataclass(frozen=True, slots=True)
 class Clipped:
     """Entries below ``low`` or above ``high`` become these."""
 
@@ -62,7 +69,7 @@ class Lookup:
     embeddings: FloatMatrix
 
 
-Layer = Linear | Activated | Clipped | Residual | Lookup
+Layer = Linear | Activated | Rounded | Clipped | Residual | Lookup
 """What a model can be made of."""
 
 

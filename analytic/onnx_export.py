@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from analytic.bucketing import Encoding
 from analytic.errors import AnalyticError, NotReadyError, SpecificationError
-from analytic.layers import Activated, Clipped, Layer, Layered, Linear, Lookup, Residual
+from analytic.layers import Activated, Clipped, Layer, Layered, Linear, Lookup, Residual, Rounded
 
 __all__ = ["OnnxMissingError", "to_onnx"]
 
@@ -112,6 +112,8 @@ class _Graph:
                 return product if bias is None else self.op("Add", product, bias)
             case Activated(name=name):
                 return self._activated(name, rows)
+            case Rounded(fraction_bits=bits):  # ties to the even multiple, as everywhere
+                return self.op("Mul", self.op("Round", self.op("Mul", rows, 2.0**bits)), 2.0**-bits)
             case Clipped(low=low, high=high):
                 return self.op("Min", self.op("Max", rows, low), high)  # ORT cannot join float64 Relu and Clip
             case Lookup():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from analytic.bucketing import Encoding
 from analytic.errors import AnalyticError, NotReadyError, SpecificationError
-from analytic.layers import Activated, Clipped, Layer, Layered, Linear, Lookup, Residual
+from analytic.layers import Activated, Clipped, Layer, Layered, Linear, Lookup, Residual, Rounded
 from analytic.row_format import FloatMatrix
 
 if TYPE_CHECKING:
@@ -42,16 +42,16 @@ class TorchMissingError(AnalyticError, ImportError):
 def to_torch(learner: Layered, model: Any, *, precision: Precision = "float64") -> Module:
     """Return a module that maps features, shape (n, d), to the logits of ``decision_function``, shape (n, c).
 
-    AFL and FedHiP become ``nn.Linear``, with a bias where they have an intercept, random features a small network whose
-    entries are off by up to half a unit of their format, DeepAFL a residual network, SAFLe a
-    lookup of bucketed features in an ``nn.EmbeddingBag``; any learner with ``layers`` becomes what those say. Logits
-    differ from the learner's ``exact_scores`` by what rounded sums in any order, the libraries' erf and tanh, and
-    rounding to float32 can do, and
-    DeepAFL's also by what its integer maps round: X by less than ``DeepAFL.unit``, each activation and update by half
-    of it, carried on through the later layers (the tests derive that bound, layer by layer). SAFLe's
-    buckets agree exactly, for float32 modules on features that are float32 numbers. A row with NaN or infinity, where
-    ``decision_function`` of SAFLe raises an error, has logits NaN. Weights are parameters and may be fine-tuned; save
-    the module's ``state_dict``.
+    AFL and FedHiP become ``nn.Linear``, with a bias where they have an intercept, random features a small network that
+    rounds its entries as they were in training (which has no gradient, so that its last layer alone can be fine-tuned),
+    DeepAFL a residual network, SAFLe a lookup of bucketed features in an ``nn.EmbeddingBag``; any learner with
+    ``layers`` becomes what those say. Logits differ from the learner's ``exact_scores`` by what rounded sums in any
+    order, the libraries' erf and tanh, and rounding to float32 can do. DeepAFL's differ also by what its integer maps
+    round: X by less than ``DeepAFL.unit``, each activation and update by half of it, carried on through the later
+    layers (the tests derive that bound, layer by layer). A random feature that is nearly halfway between two multiples
+    of its unit may become the other one. SAFLe's buckets agree exactly, for float32 modules on features that are
+    float32 numbers. A row with NaN or infinity, where ``decision_function`` of SAFLe raises an error, has logits NaN.
+    Weights are parameters and may be fine-tuned; save the module's ``state_dict``.
 
     Args:
         learner: the closed form.
@@ -116,6 +116,8 @@ def _module(layer: Layer, dtype: Any) -> Module:
         case Activated(name):
             activation: Module = getattr(_torch().nn, ACTIVATION_MODULES[name])()
             return activation
+        case Rounded(fraction_bits):
+            return _rounding(fraction_bits)
         case Clipped(low, high):
             ends: Module = _torch().nn.Hardtanh(low, high)
             return ends
@@ -147,6 +149,18 @@ def _sine() -> Module:
             return torch.sin(rows)
 
     return Sine()
+
+
+def _rounding(fraction_bits: int) -> Module:
+    torch = _torch()
+
+    class Rounding(torch.nn.Module):  # type: ignore[misc, name-defined]
+        """The nearest multiple of 2^-fraction_bits, ties to the even one."""
+
+        def forward(self, rows: Any) -> Any:
+            return torch.round(rows * 2.0**fraction_bits) * 2.0**-fraction_bits
+
+    return Rounding()
 
 
 def _lookup(layer: Lookup, dtype: Any) -> Module:
