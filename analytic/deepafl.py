@@ -87,8 +87,9 @@ MAPS_VERSION = 2
 """Of the public maps: 1 drew ``analytic/projection/v1`` and multiplied in float64. Weights belong to one version."""
 
 
-ABLATIONS = ("no-skip", "no-transform", "same-projection")
-"""Phi_{t+1} = F_t Omega_{t+1}; Phi_{t+1} = Phi_t + F_t, from T + 1 sums; one B for all blocks."""
+ABLATIONS = ("no-skip", "no-projection", "no-transform")
+"""The paper's (1), (2) and (4), section E.3.6: Phi_{t+1} = F_t Omega_{t+1}; every B_t the identity; Phi_{t+1} = Phi_t +
+F_t, from T + 1 sums. Its (3) is the activation ``none`` with an ``input_activation``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -216,10 +217,10 @@ class DeepAFL:
             raise SpecificationError(f"an ablation is one of {', '.join(ABLATIONS)}, not {self.ablation!r}")
         if self.ablation is not None and self.fed_by_first:
             raise SpecificationError("an ablation is of the chain of layers: leave fed_by_first, or the ablation, out")
-        if self.ablation == "no-transform" and self.d_f != self.d_phi:
+        if self.ablation in ("no-transform", "no-projection") and self.d_f != self.d_phi:
             raise SpecificationError(
-                f"without transforms Phi_t and F_t are added as they are: d_f must be d_phi, not {self.d_f} and "
-                f"{self.d_phi}"
+                f"with the ablation {self.ablation} F_t has the columns of Phi_t: d_f must be d_phi, not {self.d_f} "
+                f"and {self.d_phi}"
             )
         if self.row_map is not None and self.target_format != LABELS:
             raise SpecificationError(
@@ -632,9 +633,10 @@ class DeepAFL:
     # --- what a client computes and keeps -------------------------------------------------------------------
 
     def _block_projection(self, layer: int) -> FixedMatrix:
-        number = 0 if self.ablation == "same-projection" else layer
         shape = self.d_phi, self.d_f
-        return random_projection(self.seed, number, "B", shape, self.projection, _or_one(self.block_variance))
+        if self.ablation == "no-projection":
+            return FixedMatrix(values=np.eye(self.d_phi), fraction_bits=0)
+        return random_projection(self.seed, layer, "B", shape, self.projection, _or_one(self.block_variance))
 
     def _feature_key(self) -> bytes:
         """What Phi_0 depends on beside the rows."""

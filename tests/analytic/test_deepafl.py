@@ -22,6 +22,7 @@ from analytic.errors import (
 )
 from analytic.features import random_projection
 from analytic.integer_maps import ACTIVATIONS, activation_named, scores
+from analytic.layers import Linear
 from analytic.learner import ClientRows, fit_pooled
 from analytic.statistics import one_hot
 
@@ -250,6 +251,21 @@ class TestRepresentationLearning:
         scores = phi @ model.classifiers[-1].weights
         # rows of 30 bits at a bound of 45 have units of 2^-24, and here no map grows an error by more than 2^6
         np.testing.assert_allclose(learner.decision_function(model, rows.features), scores, rtol=0, atol=2.0**-18)
+
+    def test_without_projections_every_block_takes_its_rows_as_they_are(self) -> None:
+        """The paper's ablation (2), E.3.6: B_t is the identity, so F_t = sigma(Phi_t) without a random matrix."""
+        learner, rows = _learner(ablation="no-projection", d_f=12), _rows(3, 60)
+        model = fit_pooled(learner, rows)
+        features = rows.features
+        for layer in learner.first_map.layers():
+            features = (
+                features @ layer.matrix if isinstance(layer, Linear) else activation_named("gelu").function(features)
+            )
+        for block in model.blocks:
+            features = features + activation_named("gelu").function(features) @ block.transform
+        expected = features @ model.classifiers[-1].weights
+        np.testing.assert_allclose(learner.exact_scores(model, rows.features), expected, rtol=0, atol=1e-3)
+        assert learner.weights_bytes(model) != learner.weights_bytes(fit_pooled(_learner(d_f=12), rows))
 
     def test_a_shallower_learner_is_the_start_of_a_deeper_one(self) -> None:
         rows = _rows(0, 30)
