@@ -62,6 +62,13 @@ Personalise = Callable[[Any, Any, ClientRows, Sequence[float]], list[Any]]
 """(learner, complete model, a client's own rows, alphas) -> that client's model for each alpha."""
 
 
+class Ablation(StrEnum):
+    """What AFL leaves out, as its paper's table 3 does."""
+
+    NO_RI = "no-ri"
+    """The removal of what clients add to their Grams: K gamma stays in the solve of a whole cohort of K clients."""
+
+
 class Thresholds(StrEnum):
     """Where SAFLe's buckets end."""
 
@@ -235,7 +242,17 @@ def _weighing(build: Callable[[LearnerSettings], AnalyticLearner[Any]]) -> Calla
 
 
 def _afl(settings: LearnerSettings) -> AnalyticLearner[Any]:
+    if "ablation" in settings.options:
+        settings = _unremoved(settings)
     return _labelled(AFL(**_linear_parameters(settings)), settings)
+
+
+def _unremoved(settings: LearnerSettings) -> LearnerSettings:
+    """The settings whose ridge is all that a cohort's RI processes add, and that nobody takes off."""
+    if not settings.ri_gamma:
+        raise UsageError("the ablation no-ri leaves in the solve what --ri adds, and that is 0: state --ri, such as 1")
+    ridge = _stated_ridge("the ablation no-ri", settings) + settings.max_clients * settings.ri_gamma
+    return replace(settings, ridge=ridge, ri_gamma=0.0)
 
 
 def _labelled(learner: AFL, settings: LearnerSettings) -> AnalyticLearner[Any]:
@@ -448,7 +465,7 @@ LEARNERS: Mapping[str, LearnerEntry] = {
         LearnerEntry(
             name="afl",
             build=_weighing(_afl),
-            options={**LINEAR_OPTIONS, **CHOOSING, **WEIGHING, **AGREEING, "patterns": patterns},
+            options={**LINEAR_OPTIONS, **CHOOSING, **WEIGHING, **AGREEING, "patterns": patterns, "ablation": Ablation},
             n_sums=_n_sums,
             linear_weights=_linear_weights,
         ),

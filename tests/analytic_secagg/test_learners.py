@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,14 @@ from analytic.agreeing import Agreement
 from analytic.bucketing import FixedThresholds
 from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
-from analytic.learner import ClientRows
+from analytic.learner import ClientRows, fit_pooled
+from analytic.parts import together
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
 from analytic_secagg.console.arguments import named, parse_options
 from analytic_secagg.errors import UsageError
 from analytic_secagg.in_process import run_federation
-from analytic_secagg.learners import LEARNERS, ChosenLearner, LearnerSettings
+from analytic_secagg.learners import LEARNERS, Ablation, ChosenLearner, LearnerSettings
 from analytic_secagg.modes import MODES
 
 
@@ -189,3 +191,28 @@ def test_even_thresholds_cut_the_range_that_was_set() -> None:
     assert isinstance(learner, SAFLe)
     assert learner.thresholds == FixedThresholds.evenly(1.0, 5.0, 4)
     assert learner.encoding == "binary-overlapping"
+
+
+def test_the_ablation_of_afls_table_3_solves_the_sum_that_nobody_took_gamma_off() -> None:
+    """The same bits as AFL of the clients' uploads C_k^r, added and solved as they are (eq. 15)."""
+    rng = np.random.default_rng(5)
+    clients = [ClientRows(rng.uniform(0, 4, size=(9, 4)), rng.integers(0, 3, 9)) for _ in range(4)]
+    own = settings(ri_gamma=0.5, max_clients=4, ridge=0.25)
+    whole, kept = (
+        LEARNERS["afl"].build(replace(own, options=options)) for options in ({}, {"ablation": Ablation.NO_RI})
+    )
+    assert isinstance(whole, AFL)
+    pooled = ClientRows(
+        np.concatenate([rows.features for rows in clients]), np.concatenate([rows.targets for rows in clients])
+    )
+    uploads = [whole.client_statistics(whole.init(), rows) for rows in clients]
+    unremoved = replace(whole, ri_gamma=0.0).update(whole.init(), together(uploads), 4)
+    found = run_federation(kept, dict(enumerate(clients, start=1)), MODES["plain"])
+    assert kept.weights_bytes(found.model) == whole.weights_bytes(unremoved)
+    assert kept.weights_bytes(found.model) != whole.weights_bytes(fit_pooled(whole, pooled))
+
+
+@pytest.mark.parametrize(("changes", "message"), [({}, "state --ri"), ({"ri_gamma": 1.0, "ridge": "cv"}, "state it")])
+def test_the_ablation_needs_a_gamma_and_a_ridge(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        LEARNERS["afl"].build(settings(options={"ablation": Ablation.NO_RI}, **changes))

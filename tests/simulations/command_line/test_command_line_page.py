@@ -25,7 +25,15 @@ from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
 from analytic.weighted import Weighted
 from analytic_secagg.console.process import EXIT_CODES
-from analytic_secagg.learners import AUTHORS_LAW, DEFAULT_ALPHAS, LEARNERS, WIDEST, LearnerSettings, Thresholds
+from analytic_secagg.learners import (
+    AUTHORS_LAW,
+    DEFAULT_ALPHAS,
+    LEARNERS,
+    WIDEST,
+    Ablation,
+    LearnerSettings,
+    Thresholds,
+)
 from simulations.compare.baselines import BASELINES
 from simulations.compare.dpsgd import DPSGD
 from simulations.compare.private import PRIVATE_FORMS
@@ -66,7 +74,7 @@ def options() -> Iterator[tuple[str, str, Any]]:
     own = defaults(Chosen)
     choosing = own | {"folds": own["n_folds"], "fold_seed": own["seed"]}
     of_learners = {
-        "afl": defaults(AFL) | choosing | {"intercept": None},
+        "afl": defaults(AFL) | choosing | {"intercept": None, "ablation": None},
         "fedhip": defaults(AFL) | choosing | {"alphas": DEFAULT_ALPHAS, "intercept": None},
         "random": defaults(AFL)
         | defaults(RandomMap)
@@ -108,6 +116,7 @@ def test_every_option_stands_there_with_its_default(heading: str) -> None:
         ("safle", "thresholds", list(Thresholds)),
         ("deepafl", "fed_by_first", ["yes", "no"]),
         ("deepafl", "ablation", list(ABLATIONS)),
+        ("afl", "ablation", list(Ablation)),
     ],
 )
 def test_every_word_that_an_option_takes(heading: str, option: str, words: list[str]) -> None:
