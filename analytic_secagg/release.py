@@ -76,11 +76,11 @@ GATES: Mapping[Gate, GateEntry] = {
         "bit",
     ),
     Gate.COLUMN_ROWS: GateEntry(
-        question="Do few people only have a value in some column?",
+        question="Do few people only differ from all others in some column?",
         threshold="min_class_rows",
         figures="the Gram's diagonal beside the sums of columns, which labels of one class a row tell",
-        reason="a column's line of the Gram is the sum of the rows that have a value there: of one row, such as the "
-        "only one of a category, it is that row times its value",
+        reason="from a column's line of the Gram follows the sum of the rows that differ there from all others: of one "
+        "row, such as the only one of a category, or the only one without a finding, it is that row",
         refuses=False,
     ),
     Gate.RANK: GateEntry(
@@ -279,8 +279,8 @@ class ReleasePolicy:
         if rare := rare_columns(part, self.min_class_rows):
             yield Concern(
                 gate=Gate.COLUMN_ROWS,
-                message=f"{rare} of {np.count_nonzero(part.gram.diagonal())} columns have a value other than 0 in "
-                f"fewer than {self.min_class_rows} rows, whose sum is a line of the Gram, and of one row that row "
+                message=f"{rare} of {np.count_nonzero(part.gram.diagonal())} columns have one value in all rows but "
+                f"fewer than {self.min_class_rows}, whose sum follows from a line of the Gram, and of one row that row "
                 "itself; leave such columns out, or join categories",
             )
 
@@ -341,16 +341,28 @@ def gram_rank(total: Statistics) -> tuple[int, int]:
 
 
 def rare_columns(total: Statistics, fewest: int) -> int:
-    """Return how many columns have one value other than zero, in fewer rows than that.
-
-    With sum s and sum of squares q of a column that is v in k rows and 0 elsewhere, v = q / s and k = s^2 / q are whole
-    numbers; other columns do so by chance only, or where one row alone has a value.
-    """
+    """Return how many columns have one value in all rows but fewer than that, and another one in these."""
     sums = total.column_sums
     if sums is None:
         return 0
     pairs = zip(sums.tolist(), total.gram.diagonal().tolist(), strict=True)
-    return sum(q > 0 and s != 0 and q % s == 0 and s * s % q == 0 and s * s // q < fewest for s, q in pairs)
+    return sum(_is_rare(s, q, total.count, fewest) for s, q in pairs)
+
+
+def _is_rare(s: int, q: int, n: int, fewest: int) -> bool:
+    """Whether a column of n whole numbers with sum s and sum of squares q has two values, one in few rows.
+
+    One that is b in k rows and a in the others has n q - s^2 = k (n - k) (b - a)^2 and n a = s - k (b - a). Where a is
+    0 the count of the others does not matter: b = q / s and k = s^2 / q. Other columns do so by chance only.
+    """
+    if q > 0 and s != 0 and q % s == 0 and s * s % q == 0 and s * s // q < fewest:
+        return True
+    spread = n * q - s * s
+    for k in range(1, min(fewest, n)):
+        apart = math.isqrt(max(0, spread) // (k * (n - k)))
+        if apart and k * (n - k) * apart**2 == spread and 0 in ((s - k * apart) % n, (s + k * apart) % n):
+            return True
+    return False
 
 
 def predicted_membership_auc(n_rows: int, n_features: int) -> float:

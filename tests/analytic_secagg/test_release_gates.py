@@ -126,7 +126,7 @@ def test_a_category_of_one_row_is_that_row_bit_for_bit_and_the_gate_says_so() ->
     assert (total.gram[6] // 16).tolist() == features[1000].tolist()
     (concern,) = POLICY.before_release(total, range(10))
     assert (concern.gate, concern.refuses) == (Gate.COLUMN_ROWS, False)
-    assert "1 of 8 columns have a value other than 0 in fewer than 5 rows" in concern.message
+    assert "1 of 8 columns have one value in all rows but fewer than 5" in concern.message
     assert [rare_columns(categories(n)[1], 5) for n in (1, 4, 5)] == [1, 1, 0]
 
 
@@ -276,6 +276,22 @@ def test_the_table_has_every_gate_with_a_threshold_that_a_policy_has() -> None:
         ]
         for gate, entry in GATES.items()
     ]
+
+
+@pytest.mark.parametrize(("usual", "other"), [(1.0, 0.0), (0.0, 1.0), (1.0, 2.0), (-0.3125, 2.5)])
+def test_the_one_row_that_differs_in_a_column_is_seen(usual: float, other: float) -> None:
+    """The only patient without a finding is in the total as much as the only one with it; standardised ones, too."""
+    rng = np.random.default_rng(0)
+    features = np.round(rng.normal(0, 3, (400, 6)) * 16) / 16
+    features[:, 0] = usual
+    features[7, 0] = other
+    total = statistics(features, np.arange(400) % 2)
+    assert total.column_sums is not None
+    apart, usual_units = int((other - usual) * 16), int(usual * 16)
+    row = (total.gram[0] - usual_units * total.column_sums) // apart
+    assert row[1:].tolist() == (features[7, 1:] * 16).tolist()  # the row itself
+    assert rare_columns(total, 5) == 1
+    assert rare_columns(statistics(features[:, 1:], np.arange(400) % 2), 5) == 0
 
 
 def test_derived_columns_of_thousands_of_rows_are_warned_of_and_released() -> None:
