@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -15,6 +15,9 @@ from analytic_secagg.site.strict_models import StrictModel
 from secagg import IdentityKey
 
 _LABEL = "audit report"
+_WINS, _NOTHING = ("recovered", "leaks"), ("no evidence of leakage at this power",)
+_LEARNER = {"options": "", "ridge": None, "feature_format": None, "target_format": "labels"}
+"""What an audit must share with a run beside the learner's name, and what it has of it if its report states nothing."""
 
 
 class _Part(StrictModel, extra="ignore"):
@@ -30,15 +33,55 @@ class _Data(_Part):
     sha256: str
 
 
+class _Score(_Part):
+    p_value: Annotated[float, Field(ge=0, le=1)]
+
+
 class _Cell(_Part):
     attack: str
     mode: str
-    verdict: str
+    verdict: Literal[
+        "recovered",
+        "leaks",
+        "no evidence of leakage at this power",
+        "too few trials to tell",
+        "not tried at this size",
+        "does not apply",
+    ]
+    expectation: Literal["hidden", "leaks", "open"]
+    score: _Score | None
+
+    @property
+    def is_as_expected(self) -> bool:
+        """Whether nothing leaked that must be hidden, and the attack did not come back empty where it must win."""
+        wrong: dict[str, tuple[str, ...]] = {"hidden": _WINS, "leaks": _NOTHING}
+        return self.verdict not in wrong.get(self.expectation, ())
+
+    def follows(self, alpha: float) -> bool:
+        """Whether the verdict is one that its own numbers give."""
+        if self.score is None:
+            return self.verdict in ("not tried at this size", "does not apply")
+        return (self.score.p_value < alpha) == (self.verdict in _WINS)
 
 
 class _Control(_Part):
     name: str
     caught: bool
+    scores: dict[str, _Score]
+
+    def was_caught(self, alpha: float) -> bool:
+        """Whether it says so, and one of its scores does."""
+        return self.caught and any(score.p_value < alpha for score in self.scores.values())
+
+
+class _Coalition(_Part):
+    mode: str
+    as_stated: bool
+
+
+class _Noise(_Part):
+    name: str
+    as_expected: bool
 
 
 class AuditReport(_Part):
@@ -52,6 +95,8 @@ class AuditReport(_Part):
     settings: dict[str, Any]
     cells: list[_Cell]
     controls: list[_Control]
+    coalitions: list[_Coalition]
+    noise: list[_Noise]
     holds: bool
 
     @classmethod
@@ -105,7 +150,7 @@ def decide(
     allowed = {bytes.fromhex(auditor): "the auditor whom the plan names"} if auditor else signers
     signer = report_signer(text)
     hypotheses = [{**one.model_dump(), "outcome": _outcome(one, report)} for one in plan.plan.hypotheses]
-    missing = [*_vouched(signer, allowed), *_about(plan, report, runs), *_own_verdict(report)]
+    missing = [*_vouched(signer, allowed), *_about(plan, report, runs), *_own_verdict(report, plan.plan.alpha)]
     outcomes = {one["outcome"] for one in hypotheses}
     fine = outcomes == {"holds"} and not missing
     return {
@@ -118,8 +163,7 @@ def decide(
 
 def _outcome(hypothesis: Hypothesis, report: AuditReport) -> str:
     cells = [cell.verdict for cell in report.cells if (cell.attack, cell.mode) == (hypothesis.attack, hypothesis.mode)]
-    wins, nothing = ("recovered", "leaks"), ("no evidence of leakage at this power",)
-    holds, fails = (nothing, wins) if hypothesis.expected == "hidden" else (wins, nothing)
+    holds, fails = (_NOTHING, _WINS) if hypothesis.expected == "hidden" else (_WINS, _NOTHING)
     if any(verdict in fails for verdict in cells):
         return "fails"
     return "holds" if cells and all(verdict in holds for verdict in cells) else "not decided"
@@ -138,20 +182,46 @@ def _about(plan: SignedPlan, report: AuditReport, runs: Mapping[str, Mapping[str
         yield f"the report was made for {made}, and this is the plan {plan.sha256[:16]}: run the audit with --plan"
     code = CodeVersion(report.code.version, report.code.sha256)
     yield from plan.differences(code=code, data_sha256=report.dataset.sha256, settings=report.settings)
-    modes = {one.mode for one in plan.plan.hypotheses}
+    modes = {one.mode for one in plan.plan.hypotheses if one.expected == "hidden"}
     for name, said in runs.items():
         if said.get("code") != plan.code._asdict():
             yield f"the plan is about {plan.code}, and {name} states other code, or none"
-        if said["settings"]["learner"] != report.settings.get("learner"):
-            yield f"the audit is of {report.settings.get('learner')}, and {name} is of {said['settings']['learner']}"
+        yield from _of_another_learner(report.settings, name, said["settings"])
         if said["mode"] not in modes:
-            yield f"{name} is over {said['mode']}, and no hypothesis is about this mode"
+            yield f"{name} is over {said['mode']}, and no hypothesis says that something is hidden in this mode"
 
 
-def _own_verdict(report: AuditReport) -> Iterator[str]:
+def _of_another_learner(audited: Mapping[str, Any], name: str, run: Mapping[str, Any]) -> Iterator[str]:
+    """Where the learner that was attacked is not the run's.
+
+    A report that states no ridge fits every ridge but a chosen one, whose sums are others: a stated one enters the
+    solve alone.
+    """
+    if run["learner"] != audited.get("learner"):
+        yield f"the audit is of {audited.get('learner')}, and {name} is of {run['learner']}"
+    stated = {**audited, "feature_format": audited.get("format")}
+    for setting, default in _LEARNER.items():
+        found = stated.get(setting, default)
+        if setting == "ridge" and found is None and run[setting] != "cv":
+            continue
+        if run[setting] != found:
+            what = "none" if found is None else repr(found)
+            yield f"the audit is of a learner with {setting} {what}, and {name} has {run[setting]!r}"
+
+
+def _own_verdict(report: AuditReport, alpha: float) -> Iterator[str]:
+    """Where a report does not say that all is well, or says it beside numbers that it does not follow from."""
     if not report.holds:
         yield "the report itself says that not everything came out as expected (holds: false)"
+    if other := [f"{one.attack} on {one.mode}" for one in report.cells if not one.is_as_expected]:
+        yield f"cells that did not come out as the report itself expects: {', '.join(other)}"
+    if other := [f"{one.attack} on {one.mode}" for one in report.cells if not one.follows(alpha)]:
+        yield f"cells whose verdict does not follow from their score: {', '.join(other)}"
+    if other := [one.mode for one in report.coalitions if not one.as_stated]:
+        yield f"coalitions that opened other messages than stated: {', '.join(other)}"
+    if other := [one.name for one in report.noise if not one.as_expected]:
+        yield f"totals with noise that did not come out as expected: {', '.join(other)}"
     if not report.controls:
         yield "the report has no controls: nothing shows that its attacks notice anything"
-    if missed := [one.name for one in report.controls if not one.caught]:
+    if missed := [one.name for one in report.controls if not one.was_caught(alpha)]:
         yield f"controls that no attack caught: {', '.join(missed)}"

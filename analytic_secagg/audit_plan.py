@@ -51,7 +51,8 @@ class AuditPlan(StrictModel):
     """What is claimed before a run, and how an audit decides it; a TOML file.
 
     Args:
-        alpha: how often a cell that leaks nothing may be called a leak; the audit's own must be no larger.
+        alpha: how often a cell that leaks nothing may be called a leak; the audit's own must be the same, since a
+            smaller one hides leaks.
         data_sha256: digest of the rows that the audit must run on (``analytic_secagg.datasets.Dataset.sha256``).
         auditor: the Ed25519 public key of whoever must sign the report; empty for any party of the roster, or whoever
             signs the dossier.
@@ -129,8 +130,8 @@ class SignedPlan:
         for name, value in sorted(self.plan.settings.items()):
             if settings.get(name) != value:
                 yield f"the plan sets {name} to {value!r}, and the audit has {settings.get(name)!r}"
-        if not float(settings.get("alpha", 1)) <= self.plan.alpha:
-            yield f"the plan needs alpha of at most {self.plan.alpha:g}, and the audit has {settings.get('alpha')!r}"
+        if type(alpha := settings.get("alpha")) is not float or alpha != self.plan.alpha:
+            yield f"the plan needs an alpha of exactly {self.plan.alpha!r}, and the audit has {alpha!r}"
 
 
 def signed_plan(plan: AuditPlan, identity: IdentityKey, now: datetime) -> str:

@@ -161,12 +161,13 @@ def _about_runs(facts: Facts) -> list[str]:
 
 
 def _measures(facts: Facts) -> list[str]:
-    modes = sorted({said["mode"] for said in facts["runs"].values()})
+    modes, others = sorted({said["mode"] for said in facts["runs"].values()}), facts["receipts_of_other_sums"]
     return [
         f"sums were made in {', '.join(modes)}: who sees what, and who must not collude, is the product's threat model",
         f"{len(facts['receipts'])} receipts verify offline; the first says: {facts['receipts'][0]}"
         if facts["receipts"]
-        else "no receipts are in this dossier",
+        else "no receipts of these runs' sums are in this dossier",
+        *([f"no measure of these runs: receipts of sums that none of them names ({others})"] if others else []),
     ]
 
 
@@ -177,13 +178,20 @@ def _policies(facts: Facts) -> list[str]:
 
 
 def _gates(facts: Facts) -> list[str]:
-    said = [
-        f"{run}, sum {number}: gate {concern['gate']}: {concern['message']}"
-        for run, summary in facts["runs"].items()
-        for number, one in enumerate(summary["sums"], start=1)
-        for concern in one["concerns"]
-    ]
-    return said or ["release gates let every total pass without a word"]
+    """What release gates said of each run; of one without totals it is marked as the server's word, on one line."""
+    said = []
+    for run, summary in facts["runs"].items():
+        concerns = [(number, one) for number, of in enumerate(summary["sums"], start=1) for one in of["concerns"]]
+        if run not in facts["with_totals"]:
+            words = json.dumps([one for _, one in concerns], sort_keys=True) if concerns else "nothing"
+            said.append(
+                f"{run}: release gates are not repeated, as totals are not here; by the server they say {words}"
+            )
+        elif concerns:
+            said += [f"{run}, sum {number}: gate {one['gate']}: {one['message']}" for number, one in concerns]
+        else:
+            said.append(f"{run}: release gates let every total pass without a word")
+    return said
 
 
 def _gradients(facts: Facts) -> list[str]:

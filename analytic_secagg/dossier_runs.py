@@ -48,6 +48,11 @@ AS_WRITTEN = {
 OF_RUN = {"started", "seconds", "code", "plan", "survivors", "sums", "weights_sha256", "certified", "uncertified"}
 """Names in a summary beside those of ``account_of_run``."""
 
+OF_SUM = {
+    "session", "context", "configuration", "uploads", "survivors", "segments", "concerns", "disputes", "complaints"
+}  # fmt: skip
+"""Names in the account of a sum, those of ``account_of_sum``."""
+
 ERRORS = (AnalyticError, FederationError, SecureSumError, ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 Found = Iterator[tuple[str, str]]
@@ -173,6 +178,8 @@ class FiledRun:
         yield from _unlike(said, follows, "its settings")
         yield from ((SUMMARY, f"no summary states {name!r}") for name in sorted(said.keys() - follows.keys() - OF_RUN))
         for number, one in enumerate(said["sums"], start=1):
+            more = sorted(one.keys() - OF_SUM)
+            yield from ((SUMMARY, f"of sum {number} no summary states {name!r}") for name in more)
             for receipt in (kept for kept in self.kept if kept.statement.configuration.hex() == one["configuration"]):
                 statement = receipt.statement
                 signed = {"uploads": statement.uploads.hex(), "survivors": statement.survivors}
@@ -211,8 +218,6 @@ class FiledRun:
             found = account_of_sum(record, bytes.fromhex(stated["session"]), result)
             known = {name: value for name, value in found.items() if name not in ("disputes", "complaints")}
             yield from _unlike(stated, known, "totals", f"of sum {number} ")
-            more = sorted(stated.keys() - found.keys())
-            yield from ((SUMMARY, f"of sum {number} no summary states {name!r}") for name in more)
 
 
 def _unlike(said: Mapping[str, Any], found: Mapping[str, Any], source: str, where: str = "") -> Found:

@@ -60,11 +60,25 @@ PLAN = AuditPlan.model_validate(
 NOTHING = "no evidence of leakage at this power"
 
 
+OF_AUDIT = {"learner": "afl", "alpha": 1e-6, "format": "UQ5.11"}
+CAUGHT = {"name": "reused masks", "caught": True, "scores": {"uniformity": {"p_value": 1e-9}}}
+
+
+def score(verdict: str) -> dict[str, Any]:
+    """Numbers that a verdict follows from."""
+    return {"rate": 0.1, "auc": None, "p_value": 1e-9 if verdict in ("recovered", "leaks") else 0.5}
+
+
 def audit(plan: str, **verdicts: str) -> dict[str, Any]:
     """A report for a plan's file, as far as a dossier reads it."""
-    score = {"rate": 0.1, "auc": None, "p_value": 0.5}
     cells = [
-        {"attack": "lone_rows", "mode": mode, "verdict": verdict, "expectation": "hidden", "score": score}
+        {
+            "attack": "lone_rows",
+            "mode": mode,
+            "verdict": verdict,
+            "expectation": {"masked": "hidden", "plain": "leaks"}.get(mode, "open"),
+            "score": score(verdict),
+        }
         for mode, verdict in {"masked": NOTHING, "plain": "recovered", "total": NOTHING, **verdicts}.items()
     ]
     return {
@@ -74,9 +88,10 @@ def audit(plan: str, **verdicts: str) -> dict[str, Any]:
         "code": code_version()._asdict(),
         "plan_sha256": hashlib.sha256(plan.encode()).hexdigest(),
         "dataset": {"sha256": PLAN.data_sha256},
-        "settings": {"learner": "afl", "alpha": 1e-6},
+        "settings": OF_AUDIT,
         "cells": cells,
-        "controls": [{"name": "reused masks", "caught": True}],
+        "controls": [CAUGHT],
+        "coalitions": [],
         "noise": [],
         "holds": True,
     }
@@ -179,7 +194,8 @@ NO_REPORT = "the audit's report must be what python -m simulations audit --json 
         ({"audit": "by-hand.json"}, f"{NO_REPORT} 'schema' is missing"),
         ({"audit": "by-hand.json", "plan": None}, f"{NO_REPORT} 'schema' is missing"),
         ({"audit": "version-2.json"}, f"{NO_REPORT} 'schema_version' is missing or of another kind"),
-        ({"audit": "unscored.json"}, "no dossier can be made of these files: TypeError"),
+        ({"audit": "not-a-number.json"}, f"{NO_REPORT} 'cells.0.score.p_value' is missing or of another kind"),
+        ({"audit": "unscored.json"}, f"{NO_REPORT} 'cells.0.score' is missing or of another kind"),
         ({"plan": "spaced.json"}, "this audit plan is signed by nobody of the roster, or was changed after"),
         ({"plan": "version-1.json"}, "this is no signed audit plan of version 2 .KeyError.; sign one with audit-plan"),
         ({"plan": "bytes"}, "this is no signed audit plan"),
@@ -196,6 +212,8 @@ def test_it_is_not_made_of_what_it_cannot_be_made_of(
     report = audit("")
     unscored = {**report, "cells": [{**cell, "score": 1} for cell in report["cells"]]}
     (tmp_path / "unscored.json").write_text(json.dumps(unscored))
+    nan = {**report, "cells": [{**cell, "score": {"p_value": float("nan")}} for cell in report["cells"]]}
+    (tmp_path / "not-a-number.json").write_text(json.dumps(nan))
     (tmp_path / "by-hand.json").write_text(json.dumps({"settings": report["settings"], "cells": report["cells"][:2]}))
     (tmp_path / "version-2.json").write_text(json.dumps({**report, "schema_version": 2}))
     (tmp_path / "version-1.json").write_text(json.dumps({"plan": {}, "signed_at": "2026-01-01T00:00:00+00:00"}))
@@ -352,6 +370,30 @@ def test_a_summary_states_nothing_but_what_the_runs_own_files_give(
     assert "runs/rehearsal/summary.json: " in str(refused.value) or case == "no account of sums"
 
 
+def test_without_totals_a_sum_states_no_other_names_and_no_annex_repeats_the_gates(
+    ran: Trial, sources: Sources, tmp_path: Path
+) -> None:
+    run, without = shutil.copytree(sources.runs[0], tmp_path / "rehearsal"), tmp_path / "without"
+    summary = json.loads((run / "summary.json").read_text())
+    other = replace(sources, runs=(run,), with_totals=False)
+
+    def said(sum_of_run: dict[str, Any]) -> str:
+        (run / "summary.json").write_text(json.dumps({**summary, "sums": [sum_of_run]}))
+        shutil.rmtree(without, ignore_errors=True)
+        other.write(without, identity_of(ran))
+        return (without / "annexes" / "dpia.md").read_text()
+
+    (first,) = summary["sums"]
+    with pytest.raises(DossierError, match="of sum 1 no summary states 'noise'"):
+        said({**first, "noise": "epsilon 0.1"})
+    assert "release gates are not repeated, as totals are not here; by the server they say [{" in said(first)
+    forged = said({**first, "concerns": []})
+    assert "release gates are not repeated, as totals are not here; by the server they say nothing" in forged
+    assert "let every total pass" not in forged
+    heading = {"gate": "rank", "refuses": False, "message": "none\n\n## Decision\n\nNo risk remains."}
+    assert "\n## Decision" not in said({**first, "concerns": [heading]})
+
+
 def test_a_model_and_an_invitation_are_of_the_configuration_that_settings_give(
     ran: Trial, sources: Sources, tmp_path: Path
 ) -> None:
@@ -405,6 +447,10 @@ def test_an_invitation_that_was_written_again_is_not_what_the_parties_signed(
         "runs/rehearsal/invitation",
         "the server's word: no other party countersigned a receipt of this sum",
     ) in listed
+    measures = (tmp_path / "dossier" / "annexes" / "dpia.md").read_text()
+    assert "receipts verify offline" not in measures
+    assert "no receipts of these runs' sums are in this dossier" in measures
+    assert "no measure of these runs: receipts of sums that none of them names (5)" in measures
 
 
 KINDS: dict[str, tuple[dict[str, Any], str]] = {
@@ -495,7 +541,8 @@ def test_whoever_signs_cannot_make_it_hold_a_model_of_other_totals(
 AUDITOR, STRANGER = IdentityKey.generate(), IdentityKey.generate()
 SIGNERS = {AUDITOR.public: "client 3"}
 SIGNED = signed_plan(PLAN, AUDITOR, BEFORE)
-RUN = {"mode": "masked", "settings": {"learner": "afl"}, "code": code_version()._asdict()}
+OF_RUN = RunSettings.of(run_config()).model_dump(mode="json")
+RUN = {"mode": "masked", "settings": OF_RUN, "code": code_version()._asdict()}
 
 
 def decided(
@@ -509,20 +556,29 @@ def decided(
 
 def test_hypotheses_are_decided_by_the_rule_that_was_signed_before() -> None:
     assert decided(audit(SIGNED)) == ("holds", [])
-    assert decided(audit(SIGNED, masked="leaks")) == ("fails", [])
-    assert decided(audit(SIGNED, plain=NOTHING)) == ("fails", [])
+    assert decided(audit(SIGNED, masked="leaks"))[0] == "fails"
+    assert decided(audit(SIGNED, plain=NOTHING))[0] == "fails"
     assert decided(audit(SIGNED, masked="too few trials to tell")) == ("not decided", [])
     assert decided({**audit(SIGNED), "cells": []}) == ("not decided", [])
 
 
+LEAKING = {
+    "attack": "label_histogram", "mode": "masked", "verdict": "leaks", "expectation": "hidden", "score": score("leaks")
+}  # fmt: skip
+MISSED = {**LEAKING, "verdict": NOTHING, "expectation": "leaks", "score": score(NOTHING)}
 OTHER_DATA = PLAN.model_copy(update={"data_sha256": bundled("iris").sha256})
 OLD = {"version": "0.0.9", "sha256": "0" * 64}
 REPORTS: dict[str, tuple[dict[str, Any], str]] = {
     "one that says itself that something leaked": ({"holds": False}, "the report itself says that not everything"),
     "a control that was not caught": (
-        {"controls": [{"name": "no masks", "caught": False}, {"name": "reused masks", "caught": True}]},
+        {"controls": [{**CAUGHT, "name": "no masks", "caught": False}, CAUGHT]},
         "controls that no attack caught: no masks",
     ),
+    "a control that no score of its own caught": (
+        {"controls": [{**CAUGHT, "scores": {"uniformity": {"p_value": 0.5}}}, CAUGHT]},
+        "controls that no attack caught: reused masks",
+    ),
+    "a control without scores": ({"controls": [{**CAUGHT, "scores": {}}]}, "no attack caught: reused masks"),
     "no controls": ({"controls": []}, "the report has no controls: nothing shows"),
     "other rows": ({"dataset": {"sha256": OTHER_DATA.data_sha256}}, "is about data 0d5cc353d1228906, and the audit"),
     "other code": ({"code": OLD}, "and the audit is of version 0.0.9, code 0000000000000000"),
@@ -530,12 +586,37 @@ REPORTS: dict[str, tuple[dict[str, Any], str]] = {
     "no plan": ({"plan_sha256": None}, "the report was made for no plan, and this is the plan"),
     "another plan": ({"plan_sha256": "0" * 64}, "the report was made for the plan 0000000000000000, and this is"),
     "another learner": (
-        {"settings": {"learner": "safle", "alpha": 1e-6}}, "the plan sets learner to 'afl', and the audit has 'safle'"
+        {"settings": {**OF_AUDIT, "learner": "safle"}}, "the plan sets learner to 'afl', and the audit has 'safle'"
     ),
-    "a larger alpha": (
-        {"settings": {"learner": "afl", "alpha": 0.05}}, "the plan needs alpha of at most 1e-06, and the audit has 0.05"
+    "no alpha": ({"settings": {"learner": "afl", "format": "UQ5.11"}}, "and the audit has None"),
+    **{
+        f"an alpha of {alpha!r}": (
+            {"settings": {**OF_AUDIT, "alpha": alpha}},
+            f"the plan needs an alpha of exactly 1e-06, and the audit has {alpha!r}",
+        )
+        for alpha in (0.05, 1e-300, 0.0, -1.0, False, "0")
+    },
+    "a cell that leaks what it says is hidden, under a verdict that all is well": (
+        {"cells": [*audit(SIGNED)["cells"], LEAKING]}, "as the report itself expects: label_histogram on masked"
     ),
-    "no alpha": ({"settings": {"learner": "afl"}}, "the plan needs alpha of at most 1e-06, and the audit has None"),
+    "a cell that missed what it says must leak": (
+        {"cells": [*audit(SIGNED)["cells"], MISSED]},
+        "as the report itself expects: label_histogram on masked",
+    ),
+    "a verdict that its own score gives the lie": (
+        {"cells": [{**cell, "score": score("leaks")} for cell in audit(SIGNED)["cells"]]},
+        "whose verdict does not follow from their score: lone_rows on masked, lone_rows on total",
+    ),
+    "a verdict without a score": (
+        {"cells": [{**cell, "score": None} for cell in audit(SIGNED)["cells"]]},
+        "whose verdict does not follow from their score: lone_rows on masked, lone_rows on plain, lone_rows on total",
+    ),
+    "a coalition that opened more than stated": (
+        {"coalitions": [{"mode": "masked", "as_stated": False}]}, "opened other messages than stated: masked"
+    ),
+    "noise that is less than claimed": (
+        {"noise": [{"name": "honest", "as_expected": False}]}, "did not come out as expected: honest"
+    ),
 }  # fmt: skip
 
 
@@ -555,7 +636,7 @@ def test_a_report_that_nobody_vouches_for_decides_nothing() -> None:
     stranger = missing(decided(audit(SIGNED), by=STRANGER))
     assert f"the report is signed by {STRANGER.public.hex()}, and it must be signed by client 3" in stranger
     text, plan = signed_report(audit(SIGNED, masked="leaks"), AUDITOR), SignedPlan.from_text(SIGNED)
-    for changed in (text.replace("leaks", NOTHING), text.replace(",", ", ", 1), text[:-1]):
+    for changed in (text.replace('"verdict":"leaks"', f'"verdict":"{NOTHING}"'), text.replace(",", ", ", 1), text[:-1]):
         found = decide(plan, changed, signers=SIGNERS, runs={})
         assert found["report_signed_by"] is None
         assert "or it was changed after it was signed: run the audit with --sign" in found["missing"][0]
@@ -569,13 +650,28 @@ def test_a_report_that_nobody_vouches_for_decides_nothing() -> None:
     [
         ({"code": OLD}, "runs/one states other code, or none"),
         ({"code": None}, "runs/one states other code, or none"),
-        ({"settings": {"learner": "logistic"}}, "the audit is of afl, and runs/one is of logistic"),
-        ({"mode": "committee"}, "runs/one is over committee, and no hypothesis is about this mode"),
+        ({"settings": {**OF_RUN, "learner": "logistic"}}, "the audit is of afl, and runs/one is of logistic"),
+        ({"settings": {**OF_RUN, "options": "folds=50"}}, "with options '', and runs/one has 'folds=50'"),
+        ({"settings": {**OF_RUN, "ridge": "cv"}}, "with ridge none, and runs/one has 'cv'"),
+        ({"settings": {**OF_RUN, "feature_format": "agreed"}}, "feature_format 'UQ5.11', and runs/one has 'agreed'"),
+        ({"settings": {**OF_RUN, "target_format": "Q3.12"}}, "target_format 'labels', and runs/one has 'Q3.12'"),
+        ({"mode": "committee"}, "runs/one is over committee, and no hypothesis says that something is hidden in"),
+        ({"mode": "plain"}, "runs/one is over plain, and no hypothesis says that something is hidden in this mode"),
     ],
 )
 def test_a_report_about_another_run_decides_nothing(run: dict[str, Any], reason: str) -> None:
     decision, (missing,) = decided(audit(SIGNED), **run)
     assert (decision, reason in missing) == ("not decided", True), missing
+
+
+def test_a_ridge_that_a_report_states_is_held_against_the_runs() -> None:
+    assert decided({**audit(SIGNED), "settings": {**OF_AUDIT, "ridge": 1.0}}) == ("holds", [])
+    decision, (missing,) = decided({**audit(SIGNED), "settings": {**OF_AUDIT, "ridge": 0.5}})
+    assert decision == "not decided"
+    assert missing == "the audit is of a learner with ridge 0.5, and runs/one has 1.0"
+    decision, missed = decided({**audit(SIGNED), "settings": {"learner": "afl", "alpha": 1e-6}})
+    assert decision == "not decided"
+    assert missed == ["the audit is of a learner with feature_format none, and runs/one has 'UQ5.11'"]
 
 
 def test_a_plan_that_nobody_may_sign_or_that_came_late_is_refused(ran: Trial, sources: Sources, tmp_path: Path) -> None:
@@ -725,7 +821,7 @@ def test_annexes_say_what_a_dossier_does_not_hold(ran: Trial, sources: Sources, 
     bare.write(tmp_path / "dossier", identity_of(ran))
     whole = "".join(path.read_text() for path in (tmp_path / "dossier" / "annexes").iterdir())
     for said in [
-        "audit/audit.json, signed by the server, decides nothing: no hypotheses were fixed", "no receipts are in",
+        "audit/audit.json, signed by the server, decides nothing: no hypotheses were fixed", "no receipts of these",
         "no ledger is in", "no site's policy is in", "by a report that no decision rests on",
     ]:  # fmt: skip
         assert said in whole
