@@ -184,6 +184,13 @@ class CountSpec:
         """
         refuse_impossible(self._broken(total.with_diagonal(-survivors * self.diagonal_each)), total.count)
 
+    def class_rows(self, total: Counts) -> IntVector | None:
+        """The rows of each class; None of real targets."""
+        if self.target_format != LABELS:
+            return None
+        rows: IntVector = total.cross[: self.n_values].sum(axis=0)
+        return rows
+
     def _broken(self, total: Counts) -> Iterator[str]:
         """The conditions that fail, cheap ones first."""
         (triangle, cross), count = _parts(self.n_cells, total.vector), total.count

@@ -111,6 +111,22 @@ class LDA(AFL):
         """Classes are taken for Gaussians with means of their own: a row has one."""
         return True
 
+    def own_statistics(self, rows: ClientRows) -> Statistics:
+        """Return G_k and H_k of a client's rows.
+
+        Raises:
+            InvalidRowsError: targets that are no class labels of shape (n,), and what ``Statistics.from_rows`` refuses.
+        """
+        self._check_one_class(rows)
+        return AFL.own_statistics(self, rows)
+
+    def _check_one_class(self, rows: ClientRows) -> None:
+        if len(rows) and rows.targets.ndim != 1:
+            raise InvalidRowsError(
+                f"{self.name} needs one class a row, integer class labels of shape (n,), not targets of shape "
+                f"{rows.targets.shape}: take afl for rows of several classes"
+            )
+
     def solve(self, pooled: Statistics, survivors: int = 1, *, target_format: RowFormat | None = None) -> Solution:
         """W, each entry the exact one rounded once, above the intercepts, which are a few roundings from exact ones.
 
@@ -234,12 +250,8 @@ class QDA(LDA):
             InvalidRowsError: targets that are no class labels of shape (n,).
         """
         values, labels = self.lattice_rows(model, rows).values[:, : self.n_features], rows.targets
+        self._check_one_class(rows)
         labels = labels if len(rows) else np.zeros(0, dtype=np.int64)
-        if labels.ndim != 1:
-            raise InvalidRowsError(
-                f"{self.name} needs one class a row, integer class labels of shape (n,), not targets of shape "
-                f"{labels.shape}"
-            )
         check_labels(labels, self.n_targets)
         return tuple(
             self._of_class(values[labels == label]).with_diagonal(self.ri_units) for label in range(self.n_targets)

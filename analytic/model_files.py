@@ -127,6 +127,9 @@ MAX_ENTRIES = 2**28
 """Most numbers of the sum that a stored model may ask for next: 23 000 features, 2 GiB for one vector. What a
 site makes is for its own policy; this keeps readers of a file from beginning with what no machine holds."""
 
+UNUSABLE = (ArithmeticError, TypeError, ValueError, AttributeError, LookupError, RecursionError)
+"""What values of another kind than a learner's own end in, or lists within lists within lists."""
+
 TOTALS = "total."
 """How the names of arrays begin that are totals of rows and not weights."""
 
@@ -210,7 +213,7 @@ def model_from_bytes(content: bytes, *, source: str = "the model") -> SavedModel
         _check_next_sum(learner, model, source)
     except ModelFileError:
         raise
-    except (AnalyticError, ArithmeticError, TypeError, ValueError, AttributeError, LookupError) as error:
+    except (AnalyticError, *UNUSABLE) as error:
         raise ModelFileError(f"{source}: what it holds makes no model of {learner.name}: {error}") from error
     parts.check_all_taken()
     classes = description["classes"]
@@ -401,7 +404,7 @@ def _learner(description: Mapping[str, Any], source: str, evaluated: Mapping[str
         if found.name != name:
             raise SpecificationError(f"it is of {found.name}")
         return found
-    except (AnalyticError, ArithmeticError, TypeError, ValueError, AttributeError) as error:
+    except (AnalyticError, *UNUSABLE) as error:
         raise ModelFileError(f"{source}: the configuration of {name} cannot be used: {error}") from error
 
 

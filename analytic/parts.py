@@ -11,7 +11,7 @@ import numpy as np
 
 from analytic.errors import InvalidRowsError
 from analytic.statistics import IntVector, Statistics, StatisticsSpec
-from analytic.total_check import checked_count, too_many_rows
+from analytic.total_check import checked_count, refuse_impossible, too_many_rows
 
 MAX_PARTIES = 2**31
 """No more sites can be in a sum."""
@@ -125,11 +125,17 @@ class PatternsSpec:
         return tuple(replace(one, n_clients=count) for one, count in zip(found, vector[:n].tolist(), strict=True))
 
     def check_total(self, total: Sequence[Statistics], survivors: int) -> None:
-        """Refuse a total with a pattern that no rows add up to; sites are what changes over time leave of their count.
+        """Refuse a total with a pattern that no rows add up to, or that more sites have rows of than took part.
+
+        Changes over time (sites that leave, or take rows out) leave fewer sites in the count, never more.
 
         Raises:
             ImpossibleTotalError: says what it would need.
         """
+        most = max((own.n_clients or 0 for own in total), default=0)
+        if most > survivors:
+            needed = f"at most the {survivors} sites that took part to have rows of a class or pattern"
+            refuse_impossible(iter((needed,)), sum(own.count for own in total))
         self.parts.check_total(total, survivors)
 
 

@@ -93,9 +93,10 @@ def too_many_rows(count: int, max_rows: int) -> InvalidRowsError:
 def check_statistics(total: Statistics, spec: StatisticsSpec) -> None:
     """Refuse statistics that no rows in the formats of a specification have; what the RI process added is off already.
 
-    Of n rows whose entries are at most m: 0 <= G_jj <= n m^2; the Gram of features, of real targets beside them, and of
-    each class beside them is positive semidefinite; a class has 0 to n rows, which add up to n where every row has one
-    class, and no entry of its column is above m times as many; a constant column's line has the columns' sums.
+    Of n rows whose entries are at most m: 0 <= G_jj <= n m^2, as of real targets with their own m; the Gram of
+    features, of real targets beside them, and of each class beside them is positive semidefinite; a class has 0 to n
+    rows, which add up to n where every row has one class, and no entry of its column is above m times as many; a
+    constant column's line has the columns' sums.
 
     Raises:
         ImpossibleTotalError: names the first condition that fails, and no number of the total but its rows.
@@ -141,6 +142,8 @@ def _broken(total: Statistics, spec: StatisticsSpec) -> Iterator[str]:
         if not spec.one_class and exceeding_columns(total.gram, total.cross, counts.tolist()):
             yield "a positive semidefinite Gram of features beside each class"
     elif total.target_gram is not None:
+        if (total.target_gram.diagonal() > n * spec.target_format.magnitude**2).any():
+            yield f"sums of the targets' squares of at most rows times the largest square in {spec.target_format}"
         if not is_semidefinite(np.block([[total.gram, total.cross], [total.cross.T, total.target_gram]])):
             yield "a positive semidefinite Gram of features beside targets"
         if total.target_sum is not None and exceeding_columns(total.target_gram, total.target_sum[:, None], [n]):

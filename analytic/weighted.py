@@ -17,12 +17,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.counts import CountSpec
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.evaluation import TallySpec
 from analytic.learner import Around, ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import Parts
+from analytic.parts import PartsSpec, PatternsSpec
 from analytic.row_format import RowFormat
-from analytic.statistics import INT64_MAX, LABELS, IntVector, Statistics, check_labels
+from analytic.statistics import INT64_MAX, LABELS, IntVector, Statistics, StatisticsSpec, check_labels
+from analytic.total_check import refuse_impossible
 from analytic.whole_numbers import settle_whole_numbers
 
 BALANCED: Literal["balanced"] = "balanced"
@@ -90,12 +93,51 @@ class WeightedSpec:
         return vector[:n_squares].copy(), self.spec.from_vector(vector[n_squares:])
 
     def check_total(self, total: tuple[IntVector, Any], survivors: int) -> None:
-        """Refuse a total that no rows add up to.
+        """Refuse a total that no rows add up to, or whose squares no whole weights have.
+
+        Whole weights of 0 to the heaviest have squares of at least their sum and at most the heaviest times that, of
+        all rows and of each class whose rows the total counts; a class has at most the squares of all.
 
         Raises:
             ImpossibleTotalError: says what it would need.
         """
-        self.spec.check_total(total[1], survivors)
+        squares, own = total
+        self.spec.check_total(own, survivors)
+        refuse_impossible(self._broken(squares.tolist(), own), _count(own))
+
+    def _broken(self, squares: list[int], total: Any) -> Iterator[str]:
+        """The conditions that fail."""
+        every, *of_classes = squares
+        if not _count(total) <= every <= self.heaviest * _count(total):
+            yield f"squares of weights from their sum to {self.heaviest} times it"
+        if of_classes and not 0 <= min(of_classes) <= max(of_classes) <= every:
+            yield "squares of a class's weights of 0 to those of all"
+        rows = self._class_rows(total) if of_classes else None
+        if rows is not None and any(
+            not weight <= square <= self.heaviest * weight for weight, square in zip(rows, of_classes, strict=True)
+        ):
+            yield f"squares of each class's weights from their sum to {self.heaviest} times it"
+
+    def _class_rows(self, total: Any) -> list[int] | None:
+        """The sum of the weights of each class; None where a total does not say it."""
+        spec = self.spec.parts if isinstance(self.spec, PatternsSpec) else self.spec
+        if isinstance(spec, CountSpec | StatisticsSpec):
+            rows = spec.class_rows(total)
+            return None if rows is None else rows.tolist()
+        if not isinstance(spec, PartsSpec):
+            return None
+        if len(total) == self.n_classes and all(part.one_class and part.n_targets == 1 for part in spec.parts):
+            return [own.count for own in total]  # a part for each class
+        known = [part.class_rows(own) for part, own in zip(spec.parts, total, strict=True)]
+        found = [rows for rows in known if rows is not None and len(rows) == self.n_classes]
+        return np.sum(found, axis=0).tolist() if len(found) == len(total) else None
+
+
+def _count(total: Any) -> int:
+    """The sum of the weights of all rows in a learner's own total."""
+    if isinstance(total, tuple):
+        return sum(own.count for own in total)
+    return int(total["count"] if isinstance(total, dict) else total.count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -365,7 +365,10 @@ def minimum_norm(matrix: Digits, right: Digits, columns: NDArray[np.intp], *, ex
     others = basis.floats()[rest].T
     kernel = _kernel(system, first, others)
     consistent = _spans(matrix, right, columns, rest, kernel)
-    mixed = cho_factor(np.eye(len(rest)) + kernel.T @ kernel) if len(rest) else None
+    try:
+        mixed = cho_factor(np.eye(len(rest)) + kernel.T @ kernel) if len(rest) else None
+    except ValueError:  # LinAlgError is one: K^T K is so large that float64 loses I beside it
+        consistent, mixed = False, None
 
     def step(inverse: Inverse, residual: FloatMatrix) -> FloatMatrix:
         """(C^T C)^-1 = A_SS^-1 (I + K K^T)^-1 A_SS^-1, K = A_SS^-1 A[S, T]."""
@@ -396,7 +399,7 @@ def minimum_norm(matrix: Digits, right: Digits, columns: NDArray[np.intp], *, ex
         error=error,
         rational=rational if d <= EXACT_SIZE else None,
     )
-    if consistent:
+    if consistent:  # and float64 can take the steps
         return refined(problem, itertools.chain([first], better), shape, exponent=exponent)
     return by_rationals(problem, np.zeros(shape), np.ones(shape, dtype=bool), exponent)
 

@@ -66,6 +66,14 @@ class TestAgainstRationals:
         cross = rng.standard_normal((d, 2))
         assert_exact(solve_ridge(gram, cross), gram, cross, 0.0)
 
+    @pytest.mark.parametrize("classes", [(6, 4, 4), (4, 5, 5), (1, 1)])
+    def test_columns_that_are_large_multiples_of_others(self, classes: tuple[int, ...]) -> None:
+        """Two equal columns of 2^26 beside classes: float64 loses I in I + K^T K of the kernel [-K; I]."""
+        x = np.hstack([np.full((sum(classes), 2), 2**26 - 2**17), np.repeat(np.eye(len(classes)), classes, axis=0)])
+        rows = x.astype(np.int64)
+        gram, cross = rows.T @ rows, rows.T @ np.arange(2 * len(rows)).reshape(-1, 2)
+        assert_exact(solve_ridge(gram, cross), gram, cross, 0.0)
+
     @pytest.mark.parametrize("d", [4, 9, 14])
     def test_beyond_what_float64_can_factor(self, d: int) -> None:
         """Hilbert matrices in whole numbers; at 14 the condition number is some 1e18."""

@@ -10,11 +10,12 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from analytic.afl import AFL
 from analytic.discriminant import LDA, NEVER
-from analytic.errors import NotPositiveDefiniteError, SpecificationError
+from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
 from analytic.learner import ClientRows, fit_pooled
 from analytic.noisy_solve import NoisySolver
 from analytic.row_format import ColumnMap, RowFormat
 from analytic_secagg.errors import UsageError
+from analytic_secagg.federated_model import federate
 from analytic_secagg.learners import LEARNERS, LearnerSettings
 from analytic_secagg.privacy import PrivacyPlan
 
@@ -71,6 +72,21 @@ def test_columns_that_follow_from_others_need_a_ridge() -> None:
     with pytest.raises(NotPositiveDefiniteError, match="use a ridge above 0"):
         fit_pooled(LDA(**SIZES, columns=COLUMNS), own)
     assert np.isfinite(fit_pooled(LDA(**SIZES, columns=COLUMNS, ridge=0.01), own).weights).all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_equal_rows_need_a_ridge(seed: int) -> None:
+    """No class scatters, and values near the format's largest make a system whose kernel float64 does not solve."""
+    labels, features = np.random.default_rng(seed).integers(0, 3, 12), np.full((12, 2), 8 - 1 / 64)
+    sites = {site: (features[site::2], labels[site::2]) for site in range(2)} | {2: (features[:2], labels[:2])}
+    with pytest.raises(NotPositiveDefiniteError, match="use a ridge above 0, or more rows"):
+        federate(sites, "lda", "plain", classes=(0, 1, 2))
+
+
+def test_rows_of_several_classes_are_refused_where_they_are() -> None:
+    own = ClientRows(rows().features, np.random.default_rng(0).integers(0, 2, (400, 4)))
+    with pytest.raises(InvalidRowsError, match=r"lda needs one class a row, .* of shape \(400, 4\): take afl"):
+        fit_pooled(LDA(**SIZES, columns=COLUMNS), own)
 
 
 @pytest.mark.parametrize(

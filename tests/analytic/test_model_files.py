@@ -34,6 +34,7 @@ from analytic.learner import ClientRows, fit_pooled
 from analytic.logistic import Logistic
 from analytic.model_files import (
     ModelFileError,
+    learner_in,
     load_model,
     model_from_bytes,
     model_to_bytes,
@@ -44,6 +45,7 @@ from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe
 from analytic.weighted import Weighted
+from analytic_secagg.privacy import PrivacyPlan
 
 N, D, C = 50, 6, 3
 ROWS = np.random.default_rng(5).normal(size=(N, D)).clip(-3.9, 3.9)
@@ -228,6 +230,30 @@ def test_a_rewritten_file_is_read(content):
 def test_files_that_contradict_themselves_are_refused(content, change, message):
     with pytest.raises(ModelFileError, match=message):
         model_from_bytes(_rewritten(content, change))
+
+
+def _nested(depth: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize("read", [learner_in, model_from_bytes])
+@pytest.mark.parametrize("bounds", [[], "", _nested(600)], ids=["no bounds", "no text", "lists within lists"])
+def test_a_row_map_without_bounds_is_refused_as_the_files_fault(bounds, read):
+    learner = PrivacyPlan(epsilon=1.0, promised_survivors=3, colluders=1).apply(LEARNERS["afl"]).learner
+    content = model_to_bytes(learner, learner.init())
+    changed = _rewritten(content, lambda d, a: d["configuration"]["row_map"]["row_map"].update(client_bounds=bounds))
+    with pytest.raises(ModelFileError, match="the configuration of afl cannot be used"):
+        read(changed)
+
+
+@pytest.mark.parametrize("read", [learner_in, model_from_bytes])
+def test_lists_within_lists_are_refused_as_the_files_fault(content, read):
+    changed = _rewritten(content, lambda d, a: d["configuration"].update(activation=_nested(600)))
+    with pytest.raises(ModelFileError, match="the configuration of deepafl cannot be used"):
+        read(changed)
 
 
 OF_PARTS: dict[str, Any] = {

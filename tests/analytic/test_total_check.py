@@ -56,6 +56,19 @@ LEARNERS: dict[str, AnalyticLearner[Any]] = {
     "naive-bayes": NaiveBayes(**SIZES, columns=ONES, ri_gamma=0.5, max_clients=9),
     "chosen": Chosen(learner=AFL(**SIZES | {"ridge": 0.0}), n_folds=2),
     "weighted": Weighted(learner=PLAIN, max_weight=4),
+    "weighted lda": Weighted(learner=LDA(**SIZES, columns=ONES), max_weight=4),
+    "weighted qda": Weighted(learner=QDA(**SIZES, columns=ONES, ri_gamma=0.5, max_clients=9), max_weight=4),
+    "weighted chosen": Weighted(learner=Chosen(learner=AFL(**SIZES | {"ridge": 0.0}), n_folds=C), max_weight=4),
+    "weighted safle": Weighted(
+        learner=SAFLe(
+            n_features=D,
+            n_classes=C,
+            max_rows=900,
+            thresholds=FixedThresholds(values=((-1.0, 0.0, 1.0, 2.0),)),
+            n_buckets=4,
+        ),
+        max_weight=4,
+    ),
     "balanced": Weighted(learner=replace(PLAIN, max_rows=10**6), class_weights="balanced", denominator=4),
     "partial": PartialLabels(learner=PLAIN, patterns=((0, 1, 2), (0, 2))),
     "logistic": Logistic(learner=PLAIN, n_rounds=1),
@@ -107,7 +120,7 @@ def rows_for(name: str, rng: np.random.Generator, n: int) -> ClientRows:
         return ClientRows(features, targets)
     if name in ("afl", "afl with an intercept", "random") and rng.integers(2):
         return ClientRows(features, rng.integers(0, 2, (n, C)).astype(float))  # several classes a row, or none
-    weights = rng.integers(0, 5, n) if name == "weighted" else None
+    weights = rng.integers(0, 5, n) if name.startswith("weighted") else None
     return ClientRows(features, labels, weights)
 
 
@@ -179,6 +192,10 @@ REAL: dict[str, tuple[Tamper, str]] = {
         lambda t: replace(t, target_gram=changed(t.target_gram, (1, 1), by=-(2**40))),  # type: ignore[arg-type]
         "beside targets",
     ),
+    "squares of targets beyond all rows": (
+        lambda t: replace(t, target_gram=changed(t.target_gram, (1, 1), by=2**30)),  # type: ignore[arg-type]
+        "squares of at most rows times",
+    ),
     "sums beyond their squares": (
         lambda t: replace(
             t,
@@ -217,6 +234,10 @@ SUMS: dict[str, Callable[[IntVector], None]] = {
     "chosen": lambda vector: vector.__setitem__(0, 2**40),
     "weighted": lambda vector: vector.__setitem__(1 + C, 2**40),
     "balanced": lambda vector: vector.__setitem__(0, vector[0] + 1),
+    "weighted lda": lambda vector: vector.__setitem__(slice(0, 1 + C), 1),
+    "weighted qda": lambda vector: vector.__setitem__(1, vector[1] * 2),
+    "weighted chosen": lambda vector: vector.__setitem__(slice(0, 1 + C), 1),
+    "weighted safle": lambda vector: vector.__setitem__(1, 1),
     "partial": lambda vector: vector.__setitem__(2, -5),
     "logistic": lambda vector: vector.__setitem__(0, -5),
     "agreed": lambda vector: vector.__setitem__(1, vector[1] + 1),
@@ -240,6 +261,64 @@ def test_the_first_total_of_every_learner_is_checked_in_a_federation(name: str) 
     with pytest.raises(ImpossibleTotalError):
         federation.take(SumResult(total=total, survivors=tuple(clients)))
     assert federation.next_sum is not None
+
+
+@pytest.mark.parametrize("columns", [None, ONES], ids=["no intercept", "an intercept"])
+def test_targets_beyond_their_format_are_refused(columns: ColumnMap | None) -> None:
+    """Rows of one site with targets of up to six times the largest value: all else of the total is of such rows."""
+    rng = np.random.default_rng(1)
+    learner = AFL(**SIZES, target_format=Q("Q3.5"), columns=columns)
+    rows = ClientRows(rng.uniform(-3.9, 3.9, (200, D)), rng.uniform(-50, 50, (200, C)))
+    wide = replace(learner, target_format=Q("Q8.5"))
+    total = wide.client_statistics(wide.init(), rows)
+    wide.spec.check_total(total, 5)
+    with pytest.raises(ImpossibleTotalError, match=r"squares of at most rows times the largest square in Q3\.5"):
+        learner.spec.check_total(total, 5)
+
+
+def with_room(learner: Any) -> Any:
+    if isinstance(learner, Chosen):
+        return replace(learner, learner=with_room(learner.learner))
+    return replace(learner, max_rows=10**5)
+
+
+SQUARES: dict[str, tuple[Callable[[IntVector], None], str]] = {
+    "less than the weights": (lambda vector: vector.__setitem__(0, 1), "squares of weights from their sum"),
+    "more than the heaviest allows": (lambda vector: vector.__setitem__(0, vector[0] * 1000), "to 1000 times it"),
+    "of a class less": (lambda vector: vector.__setitem__(2, 1), "squares of each class's weights"),
+    "of a class more than of all": (lambda vector: vector.__setitem__(2, vector[0] + 1), "0 to those of all"),
+}
+
+
+@pytest.mark.parametrize("kind", SQUARES)
+@pytest.mark.parametrize("inner", ["afl", "lda", "qda", "chosen", "safle"])
+def test_squares_that_no_whole_weights_have_are_refused(inner: str, kind: str) -> None:
+    """Squares that are too small would make one heavy row, or a few, count as thousands to the gates."""
+    learner: Any = Weighted(learner=with_room(LEARNERS[inner]), max_weight=1000)
+    rng, tamper = np.random.default_rng(3), SQUARES[kind]
+    rows = ClientRows(rng.uniform(-3.9, 3.9, (40, D)), np.arange(40) % C, np.array([1000] + [1] * 39))
+    spec = learner.next_sum(learner.init())
+    vector = spec.to_vector(learner.client_statistics(learner.init(), rows)).copy()
+    spec.check_total(spec.from_vector(vector), 1)
+    tamper[0](vector)
+    with pytest.raises(ImpossibleTotalError, match=tamper[1]):
+        spec.check_total(spec.from_vector(vector), 1)
+
+
+@pytest.mark.parametrize("name", ["qda", "partial", "weighted qda"])
+def test_no_more_sites_have_rows_of_a_part_than_took_part(name: str) -> None:
+    """A site that adds more than one to a class' sites would let a class of one site pass for one of many."""
+    learner: Any = LEARNERS[name]
+    spec = learner.next_sum(learner.init())
+    targets = np.eye(C, dtype=int)[np.arange(40) % C] if name == "partial" else np.arange(40) % C
+    rows = ClientRows(np.random.default_rng(2).uniform(-3.9, 3.9, (40, D)), targets)
+    vector = spec.to_vector(learner.client_statistics(learner.init(), rows)) * 5
+    place = 1 + C if name.startswith("weighted") else 0
+    assert vector[place] == 5
+    spec.check_total(spec.from_vector(vector), 5)
+    vector[place] = 9
+    with pytest.raises(ImpossibleTotalError, match="at most the 5 sites that took part"):
+        spec.check_total(spec.from_vector(vector), 5)
 
 
 @pytest.mark.parametrize(
