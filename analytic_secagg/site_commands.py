@@ -25,6 +25,7 @@ from analytic_secagg.site.key_files import write_secret
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
+from analytic_secagg.site.source import made_with
 from analytic_secagg.site.table import TableSchema
 from analytic_secagg.trial import MIN_SITES
 from secagg.dp import Ledger
@@ -105,6 +106,8 @@ def _roster(options: RosterOptions) -> int:
         print("no configuration: its sites take part in nothing that their own files do not name")
     if roster.columns:
         print(f"columns {roster.columns}")
+    if roster.features:
+        print(f"features {roster.features}")
     print(f"fingerprint {roster.fingerprint}")
     return 0
 
@@ -152,6 +155,8 @@ def _check_site(options: SiteOptions) -> int:
         print(f"configurations: {_agreed(site)}")
         rows = site.client.rows()
         print(f"client {site.client.party}: key fits the roster; {len(rows)} rows of {rows.features.shape[1]} features")
+        if site.client.data.endswith(".npz") and (digest := made_with(site.client.data)):
+            print(f"features {digest}: how they were computed, the same at all sites")
         if site.client.columns is not None:
             _warn_of_unlike_columns(site.client.columns, rows.features)
             print(

@@ -67,6 +67,7 @@ class Roster(StrictModel):
         configurations: what may be computed of the clients' rows: the digest of each learner's configuration, as the
             command ``configuration`` prints it. A site whose own file states none takes part in these alone.
         columns: the fingerprint of the schema by which all sites read their tables; empty where nobody says.
+        features: the digest of how all sites' features were computed by the command ``features``; likewise.
         min_rows: fewest rows of a total that the server makes a model of; None for the default of ``ReleasePolicy``.
         min_class_rows: fewest rows of each class that has some; the same.
         beside: the Ed25519 public keys of the parties that some modes need beside clients and server, by the table that
@@ -80,6 +81,7 @@ class Roster(StrictModel):
     max_client_rows: Annotated[int, Field(ge=1, le=2**42)] | None = None
     configurations: Annotated[tuple[bytes, ...], BeforeValidator(digests)] = ()
     columns: Annotated[str, BeforeValidator(lambda value: _hex(value, "columns").hex())] = ""
+    features: Annotated[str, BeforeValidator(lambda value: _hex(value, "features").hex())] = ""
     min_rows: Annotated[int, Field(ge=1, le=2**42)] | None = None
     min_class_rows: Annotated[int, Field(ge=1, le=2**42)] | None = None
     clients: Keys = Field(default_factory=dict)
@@ -144,6 +146,7 @@ class Roster(StrictModel):
         pinned = ", ".join(f'"{digest.hex()}"' for digest in self.configurations)
         lines += [f"configurations = [{pinned}]"] if pinned else []
         lines += [f'columns = "{self.columns}"'] if self.columns else []
+        lines += [f'features = "{self.features}"'] if self.features else []
         lines += [f"{name} = {fewest}" for name, fewest in self.fewest_rows.items()]
         for name, keys in self._tables():
             lines += ["", f"[{name}]", *(f'{party} = "{keys[party].hex()}"' for party in sorted(keys))]
@@ -163,6 +166,7 @@ class Roster(StrictModel):
         most = [] if self.max_client_rows is None else [b"max client rows", self.max_client_rows.to_bytes(8, "big")]
         agreed = [b"configurations", *sorted(self.configurations)] if self.configurations else []
         agreed += [b"columns", bytes.fromhex(self.columns)] if self.columns else []
+        agreed += [b"features", bytes.fromhex(self.features)] if self.features else []
         few = [part for name, n in self.fewest_rows.items() for part in (name.encode(), n.to_bytes(8, "big"))]
         said = length_prefixed(*label, self.server, *corrupt, *most, *few, *agreed, *parties)
         digest = hashlib.sha256(said).hexdigest()

@@ -19,7 +19,7 @@ from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.key_files import read_secret
 from analytic_secagg.site.results import Results
 from analytic_secagg.site.roster import Roster
-from analytic_secagg.site.source import read_rows
+from analytic_secagg.site.source import made_with, read_rows
 from analytic_secagg.site.strict_models import Place, StrictModel, Texts, beside, validated
 from analytic_secagg.site.table import TABLES, TableSchema
 from secagg import PartyId
@@ -311,6 +311,14 @@ class SiteFile(StrictModel):
                 "of other columns do not add up to one; take the schema that all agreed on, or have the operator "
                 "correct the roster"
             )
+        if roster.features and self.client is not None and columns is None:
+            digest = made_with(self.client.data) if self.client.data.endswith(".npz") else ""
+            if digest != roster.features:
+                raise ValueError(
+                    f"the roster agrees on features {roster.features}, and those of {self.client.data} are "
+                    f"{digest or 'of unknown origin'}: features of different backbones do not add up to one model; "
+                    "compute them with the command features and the settings that all agreed on"
+                )
         if self.privacy is not None and self.client is None:
             raise ValueError("[privacy] is the budget of a site's rows, and without [client] it has none; remove it")
         if not listed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -25,6 +26,7 @@ from analytic_secagg.site.errors import SiteFileError, UnreachableError
 from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site_file import SiteFile
+from analytic_secagg.site.source import made_with
 from analytic_secagg.site.state import FILE
 from analytic_secagg.site.table import TableSchema
 from analytic_secagg.site.terms import Terms
@@ -337,3 +339,30 @@ def test_a_journal_of_a_later_release_is_left_alone(trial: Trial) -> None:
         file.execute("PRAGMA user_version = 99")
     with pytest.raises(SiteFileError, match="of a later release"):
         site(trial, 1).count_totals()
+
+
+def test_a_roster_says_how_features_were_computed(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+    """Features of two backbones would be summed all the same."""
+    folder = trial.site(1)
+    said: dict[str, Any] = {"backbone": "resnet18", "weights": "IMAGENET1K_V1", "layers": [], "pool": "mean"}
+    said |= {"transform": "imagenet", "mirror": False, "device": "cpu", "torch": "2.9"}
+    with np.load(folder / "rows.npz") as archive:
+        arrays = dict(archive)
+
+    def made(**changes: Any) -> str:
+        np.savez(folder / "rows.npz", **arrays, settings=np.array(json.dumps(said | changes)))
+        return made_with(str(folder / "rows.npz"))
+
+    agreed, other = made(), made(backbone="vgg16")
+    assert agreed != other
+    assert agreed == made(device="cuda", torch="2.10")
+    roster = Roster.read(folder / "roster.toml").model_copy(update={"features": agreed})
+    (folder / "roster.toml").write_text(roster.to_toml())
+    assert main(["check-site", str(folder / "site.toml")]) == 0
+    assert f"features {agreed}: how they were computed" in capsys.readouterr().out
+    made(backbone="vgg16")
+    with pytest.raises(SiteFileError, match=f"agrees on features {agreed}, and those of .* are {other}"):
+        SiteFile.read(folder / "site.toml")
+    np.savez(folder / "rows.npz", **arrays)
+    with pytest.raises(SiteFileError, match="are of unknown origin"):
+        SiteFile.read(folder / "site.toml")
