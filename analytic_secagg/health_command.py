@@ -14,7 +14,7 @@ from analytic_secagg.inspect_command import receipts_of
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.site_commands import spent_in_words
+from analytic_secagg.site_commands import agreed_in_words, spent_in_words
 from secagg.errors import SecureSumError
 
 
@@ -37,6 +37,10 @@ def _rows(site: SiteFile) -> str:
     return f"{len(rows)} of {rows.features.shape[1]} features"
 
 
+def _configurations(site: SiteFile) -> str:
+    return "none, this site only helps" if site.client is None else agreed_in_words(site)
+
+
 def _budget(site: SiteFile) -> str:
     if (ledger := site.ledger) is None:
         return "none is demanded"
@@ -55,6 +59,7 @@ def _receipts(site: SiteFile) -> str:
 CHECKS: dict[str, Callable[[SiteFile], str]] = {
     "journal": _journal,
     "rows": _rows,
+    "configurations": _configurations,
     "budget": _budget,
     "receipts": _receipts,
 }
@@ -75,7 +80,7 @@ def _health(options: HealthOptions) -> int:
 
 COMMAND = Command(
     name="health",
-    summary="check that a site could take part now: file, keys, journal, rows, budget, receipts; changes nothing",
+    summary="check that a site could take part now: file, journal, rows, what is agreed on, budget; changes nothing",
     examples="""example:
   python -m analytic_secagg health site.toml
       for a monitor: its exit code says it; it waits up to 20 seconds for a sum that is being added up

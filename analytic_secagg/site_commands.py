@@ -152,7 +152,7 @@ def _check_site(options: SiteOptions) -> int:
     for own in site.helpers:
         print(f"{own.role.name} {own.party}: key fits the roster")
     if site.client is not None:
-        print(f"configurations: {_agreed(site)}")
+        print(f"configurations: {agreed_in_words(site)}")
         rows = site.client.rows()
         print(f"client {site.client.party}: key fits the roster; {len(rows)} rows of {rows.features.shape[1]} features")
         if site.client.data.endswith(".npz") and (digest := made_with(site.client.data)):
@@ -171,13 +171,20 @@ def _check_site(options: SiteOptions) -> int:
     return 0
 
 
-def _agreed(site: SiteFile) -> str:
-    """What may be computed of a site's rows."""
+def agreed_in_words(site: SiteFile) -> str:
+    """Return what may be computed of a site's rows.
+
+    Raises:
+        SiteFileError: nothing may.
+    """
     agreed = site.configurations
     if isinstance(agreed, str):
         return "any: the server chooses what is computed, and a crafted choice shows single rows in a total"
     if not agreed:
-        return "none; the roster and [client] name none, and so this site takes part in nothing"
+        raise SiteFileError(
+            "the roster, or [client], must name configurations, and none are named: this site takes part in nothing; "
+            "the command configuration prints them"
+        )
     return ", ".join(digest.hex() for digest in agreed)
 
 

@@ -130,6 +130,20 @@ def test_every_setting_that_is_computed_with_is_agreed_on(trial: Trial, change: 
     assert said["agreed"]
 
 
+def test_a_site_that_agreed_to_nothing_hears_so(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+    agree_on(trial, {})
+    path = str(trial.site(1) / "site.toml")
+    assert main(["health", path]) == 0
+    (pinned,) = Roster.read(trial.site(1) / "roster.toml").configurations
+    assert f"ok configurations: {pinned.hex()}" in capsys.readouterr().out
+    pin(trial)
+    assert main(["health", path]) == 1
+    assert "WRONG configurations: the roster, or [client], must name configurations" in capsys.readouterr().out
+    assert main(["check-site", path]) == 2
+    with pytest.raises((SecureSumError, UnreachableError)):
+        rehearse(trial.folder, run_config())
+
+
 def test_a_site_need_not_list_learners_that_were_agreed_on(trial: Trial) -> None:
     """A list of names narrows what was agreed on; where the server may choose, the plain closed form alone."""
     agree_on(trial, {"learner": "fedhip"})
