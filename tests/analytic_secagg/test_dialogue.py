@@ -23,8 +23,8 @@ from analytic_secagg.modes import MODES
 from analytic_secagg.privacy import PrivacyPlan
 from analytic_secagg.release import Gate, ReleasePolicy, ReleaseRefusedError
 from secagg import InOneProcess, Layout, MaskedSum, SumResult, new_session_id, run_in_memory
-from secagg.dp import Budget, BudgetExceededError, Ledger, PrivacyError
-from secagg.errors import SumOutOfBoundsError
+from secagg.dp import Budget, BudgetExceededError, Ledger
+from secagg.errors import ConfigurationError, SumOutOfBoundsError
 
 AFL_ = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("Q3.5"), max_rows=60, max_clients=9, ri_gamma=2.0)
 DEEP = DeepAFL(n_features=3, n_targets=2, feature_bound=8.0, max_rows=60, n_layers=1, d_phi=6, d_f=5, gamma=0.1)
@@ -196,12 +196,16 @@ def test_exact_runs_cost_a_ledger_nothing(tmp_path: Path) -> None:
     assert ledger.releases == ()
 
 
-def test_a_sum_that_cannot_keep_the_plan_s_promise_costs_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["plain", "masked", "committee"])
+def test_a_sum_that_cannot_keep_the_plan_s_promise_costs_nothing(tmp_path: Path, mode: str) -> None:
+    """A mode asks for as many survivors as the noise counts on; of more than there are clients none can be."""
     learner = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("UQ1.8"), max_rows=100, ridge=0.01)
-    plan = PrivacyPlan(epsilon=2.0, promised_survivors=5, colluders=1, nonnegative=True)
+    plan = PrivacyPlan(epsilon=2.0, promised_survivors=6, colluders=1, nonnegative=True)
     budget = Budget(epsilon=2.0, delta=1e-5, unit="record", adjacency="add-remove", population="these rows")
     ledger = Ledger.create(tmp_path / "ledger", budget)
     clients = {party: ClientRows(np.ones((2, 3)), np.array([0, 1])) for party in range(1, 6)}
-    with pytest.raises(PrivacyError, match="counts on 5 survivors and masked releases totals of 4"):
-        run_federation(learner, clients, MODES["masked"], privacy=plan, ledger=ledger)
+    with pytest.raises(ConfigurationError, match=r"min_survivors|a total of 5 clients never holds 6"):
+        run_federation(learner, clients, MODES[mode], privacy=plan, ledger=ledger)
     assert ledger.releases == ()
+    run_federation(learner, clients, MODES[mode], privacy=replace(plan, promised_survivors=5), ledger=ledger)
+    assert len(ledger.releases) == 2
