@@ -6,9 +6,7 @@ change.
 """
 
 from analytic.afl import AFL, LinearModel, absolute_aggregation
-from analytic.agreeing import Agreed, AgreedModel, agreed_format
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
-from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL, DeepModel
 from analytic.discriminant import LDA, QDA
 from analytic.errors import (
@@ -35,23 +33,23 @@ from analytic.logistic import Logistic
 from analytic.model_files import ModelFileError, load_model, save_model
 from analytic.naive_bayes import NaiveBayes
 from analytic.partial_labels import PartialLabels
+from analytic.pipeline import Pipeline, PipelineModel
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe, SAFLeModel
+from analytic.scaling import Scaler, agreed_format
+from analytic.selection import RidgeCV
 from analytic.statistics import LABELS
 from analytic.total_error import r2, squared_errors
-from analytic.weighted import Weighted
+from analytic.weights import Weights
 
 __all__ = [
     "AFL",
     "LABELS",
     "LDA",
     "QDA",
-    "Agreed",
-    "AgreedModel",
     "AnalyticError",
     "AnalyticLearner",
-    "Chosen",
     "ClassEvaluation",
     "ClassReport",
     "ClientRows",
@@ -74,17 +72,21 @@ __all__ = [
     "NotPositiveDefiniteError",
     "NotReadyError",
     "PartialLabels",
+    "Pipeline",
+    "PipelineModel",
     "QuantileThresholds",
     "RandomMap",
     "RegressionEvaluation",
     "RegressionReport",
+    "RidgeCV",
     "RowFormat",
     "RowsOutsideFormatError",
     "SAFLe",
     "SAFLeModel",
+    "Scaler",
     "SpecificationError",
     "SumSpec",
-    "Weighted",
+    "Weights",
     "absolute_aggregation",
     "agreed_format",
     "fit_pooled",

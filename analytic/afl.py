@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +113,9 @@ class AFL:
         target_sums: whether the sum holds the targets' own sums too, from which a model's error on the rows of a total
             follows (``analytic.total_error``). Behind a row map there are none: noise would have to cover them.
     """
+
+    one_sum: ClassVar[bool] = True
+    """Whether rows are needed once only, so that nobody has to keep them mapped."""
 
     n_features: int
     n_targets: int
@@ -270,7 +273,7 @@ class AFL:
         rows.memory[CLIPPED_ROWS] = first.n_clipped
         if self.mean_spec is not None and model.centre is None:
             return self.mean_spec.sum_of(first.rows)
-        own = without_count(Statistics.from_rows(self.spec, self._placed(model, first.rows), rows.targets))
+        own = without_count(Statistics.from_rows(self.spec, self._placed(first.rows, model.centre), rows.targets))
         if self.row_map.client_bounds is not None:
             own, rows.memory[CLIPPED_CONTRIBUTION] = self.row_map.client_bounds[1].apply(own)
         return own
@@ -297,7 +300,7 @@ class AFL:
         """Rows as the last sum takes them, on its lattice, for sums that come after it."""
         row_format, (features, _) = self.spec.feature_format, self.mapped(rows)
         if self.row_map is not None:
-            features = self._placed(model, self.row_map.first.apply(features).rows)
+            features = self._placed(self.row_map.first.apply(features).rows, model.centre)
         units = row_format.quantise(features, clip=self.clip)
         return FixedRows(values=row_format.dequantise(units), fraction_bits=row_format.fraction_bits)
 
@@ -339,6 +342,16 @@ class AFL:
         """The learner for sums that hold everything so many times, a power of two: its penalty is so much larger."""
         return replace(self, ridge=self.ridge * denominator)
 
+    def widened(self, bits: int) -> Self | None:
+        """The learner of columns that reach up to 2^bits in place of 1; None of random features, whose bound is proven.
+
+        The format keeps its size: columns lose so many fraction bits.
+        """
+        if self.lift is not None:
+            return None
+        fraction_bits = self.feature_format.fraction_bits - bits
+        return replace(self, feature_format=RowFormat(integer_bits=bits, fraction_bits=fraction_bits))
+
     def solve_digits(self, gram: Digits, cross: Digits) -> Solution:
         """The certified solve with the ridge, of which an intercept has none."""
         if not (self.fit_intercept and self.ridge):
@@ -356,7 +369,12 @@ class AFL:
             NotReadyError: the total has not arrived yet.
             InvalidRowsError: features of another shape than (n, d).
         """
-        return self._in_own_units(self._rows(model, features) @ model.weights)
+        weights = self._complete(model)
+        return self._in_own_units(self._rows(features, model.centre) @ weights)
+
+    def _complete(self, model: LinearModel) -> FloatMatrix:
+        """The weights that predict."""
+        return model.weights
 
     def exact_scores(self, model: LinearModel, features: NDArray[Any]) -> FloatMatrix:
         """X W of the same rows, each the float64 nearest to the exact score: the same bits on every machine.
@@ -367,7 +385,8 @@ class AFL:
             SpecificationError: a row map, which scales rows in float64.
         """
         refuse_row_map(self)
-        return self._exactly(self._rows(model, features), model.weights)
+        weights = self._complete(model)
+        return self._exactly(self._rows(features, model.centre), weights)
 
     def scores_by(self, weights: FloatMatrix, features: NDArray[Any]) -> FloatMatrix:
         """The same by any weights, shape (n, c)."""
@@ -389,15 +408,15 @@ class AFL:
         """Random features in place of the rows, where they are asked for."""
         return features if self.lift is None else self.lift.apply(features).values
 
-    def _rows(self, model: LinearModel, features: NDArray[Any]) -> FloatMatrix:
+    def _rows(self, features: NDArray[Any], centre: FloatMatrix | None) -> FloatMatrix:
         """Features as the weights multiply them."""
-        rows, _ = np.asarray(features, dtype=np.float64), model.weights
+        rows = np.asarray(features, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
             raise InvalidRowsError(f"features must have shape (n, {self.n_features}), not {rows.shape}")
         rows = self._lifted(rows)
         if self.columns is not None:
             return self.columns.features(rows)
-        return rows if self.row_map is None else self._placed(model, self.row_map.first.apply(rows).rows)
+        return rows if self.row_map is None else self._placed(self.row_map.first.apply(rows).rows, centre)
 
     def _in_own_units(self, scores: FloatMatrix) -> FloatMatrix:
         return scores if self.columns is None else self.columns.scores(scores)
@@ -410,9 +429,10 @@ class AFL:
         """
         refuse_row_map(self)
         first = () if self.lift is None else (*self.lift.layers(), Rounded(self.lift.fraction_bits))
+        weights = self._complete(model)
         if self.columns is None:
-            return *first, Linear(model.weights)
-        return *first, Linear(*self.columns.own_units(model.weights))
+            return *first, Linear(weights)
+        return *first, Linear(*self.columns.own_units(weights))
 
     def weights_bytes(self, model: LinearModel) -> bytes:
         """W's bytes, after the centre's where there is one.
@@ -479,11 +499,11 @@ class AFL:
         """
         return replace(self, solver=NoisySolver(sigma=gram_sigmas[-1], shares=shares))
 
-    def _placed(self, model: LinearModel, rows: FloatMatrix) -> FloatMatrix:
+    def _placed(self, rows: FloatMatrix, centre: FloatMatrix | None) -> FloatMatrix:
         """Clipped rows as the last sum takes them."""
-        if self.row_map is None or model.centre is None:
+        if self.row_map is None or centre is None:
             return rows
-        return self.row_map.last.apply(rows - model.centre).rows
+        return self.row_map.last.apply(rows - centre).rows
 
     def take_apart(self, model: LinearModel) -> Parts:
         """Return the centre and the weights with their conditioning, as far as they are known."""

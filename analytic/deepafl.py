@@ -331,6 +331,10 @@ class DeepAFL:
         noisy = solver.solve(gram, cross, survivors=survivors, fraction_bits=bits, ridge=self.ridge)
         return self._untransformed(self._with_classifier(model, rows, noisy))
 
+    def widened(self, bits: int) -> Self:
+        """The learner of columns that reach up to 2^bits times its bound."""
+        return replace(self, feature_bound=self.feature_bound * 2**bits)
+
     def over(self, denominator: int) -> Self:
         """The learner for sums that hold everything so many times, a power of two: its penalties are so much larger."""
         return replace(self, ridge=self.ridge * denominator, gamma=self.gamma * denominator)

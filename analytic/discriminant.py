@@ -335,11 +335,11 @@ class QDA(LDA):
             NotReadyError: the total has not arrived yet.
             InvalidRowsError: features of another shape than (n, d).
         """
-        rows = self._rows(model, features)
+        weights, rows = model.weights, self._rows(features, model.centre)
         found = np.empty((len(rows), self.n_targets))
         for start in range(0, len(rows), BLOCK_ROWS):
             part = rows[start : start + BLOCK_ROWS]
-            products = (part @ model.weights).reshape(len(part), self.n_targets, -1)
+            products = (part @ weights).reshape(len(part), self.n_targets, -1)
             found[start : start + len(part)] = np.einsum("ncd,nd->nc", products, part)
         return found
 

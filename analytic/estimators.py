@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,7 +27,6 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from analytic.afl import AFL
 from analytic.bucketing import FixedThresholds, QuantileThresholds
-from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
 from analytic.discriminant import LDA, QDA
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
@@ -38,12 +37,14 @@ from analytic.logistic import Logistic
 from analytic.naive_bayes import NaiveBayes
 from analytic.partial_labels import PartialLabels
 from analytic.parts import together
+from analytic.pipeline import Pipeline, settled
 from analytic.random_map import RandomMap
 from analytic.row_format import LARGEST_EXPONENT, MAX_BITS, ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
+from analytic.selection import RidgeCV
 from analytic.statistics import INT64_MAX, LABELS, UNKNOWN, Statistics, bits_of_squares
 from analytic.validation_path import Path
-from analytic.weighted import BALANCED, DENOMINATOR, Weighted, balanced, denominator_for
+from analytic.weights import BALANCED, DENOMINATOR, Weights, balanced, denominator_for
 
 __all__ = [
     "AFLClassifier",
@@ -85,7 +86,8 @@ class Estimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]  # scik
 
     def _train(self, learner: Any, rows: ClientRows, unit: int = 1) -> None:
         """Fit rows whose weights, and whose penalties, are so many times what is meant."""
-        self.learner_, self.model_ = learner, _fitted(learner, rows)
+        whole = _weighing(learner, rows, unit)
+        self.learner_, self.model_ = settled(whole, fit_pooled(whole, rows))
 
     def _scores(self, X: Any, *, exact: bool = False) -> FloatMatrix:
         """Scores or real targets, shape (n, c); exact ones are the same bits on every machine."""
@@ -116,8 +118,7 @@ class Estimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]  # scik
         """
         if learner.next_sum(model) is not None:
             raise NotReadyError("an estimator needs a complete model; this one still needs totals of its clients' rows")
-        if isinstance(learner, Weighted):
-            learner, model = learner.settled(model)
+        learner, model = settled(learner, model)
         values = {name: getattr(learner, name) for name in cls._get_param_names() if hasattr(learner, name)}
         estimator = cls(**{name: str(v) if isinstance(v, RowFormat) else v for name, v in values.items()})
         estimator.learner_, estimator.model_, estimator.n_features_in_ = learner, model, learner.n_features
@@ -170,9 +171,9 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             classes, labels = np.unique(column_or_1d(y, warn=True), return_inverse=True)
         check_number(classes)
         weighed, unit = self._weighed(ClientRows(rows, labels, _as_weights(sample_weight)), classes)
-        learner = self._learner(_counted(weighed).features, len(classes), _most(weighed)).over(unit)
+        learner = self._learner(_counted(weighed).features, len(classes), _most(weighed))
         if (labels == UNKNOWN).any():
-            learner = PartialLabels(learner=learner, patterns=_patterns(labels))
+            learner = _partial(learner, labels)
         self._train(learner, weighed, unit)
         self.classes_ = classes
         self.__dict__.pop("link_slope_", None)  # it was another model's
@@ -250,8 +251,8 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             NotReadyError: the model still needs a sum.
             SpecificationError: another kind of learner, a regression model, or not one distinct class a column.
         """
-        multilabel |= isinstance(learner, PartialLabels)
-        plain: Any = learner.learner if isinstance(learner, Weighted | PartialLabels) else learner
+        plain: Any = learner.head if isinstance(learner, Pipeline) else learner
+        multilabel |= isinstance(plain, PartialLabels)
         if not isinstance(plain, cls._learner_type) or plain.target_format != LABELS:
             raise SpecificationError(
                 f"{cls.__name__} takes models of {cls._learner_type.__name__} on class labels, not of this "
@@ -319,23 +320,23 @@ class AFLStatistics(Estimator):
 
     def _train(self, learner: Any, rows: ClientRows, unit: int = 1) -> None:
         if isinstance(learner, PartialLabels):
-            self.learner_, self.model_ = learner.learner, _fitted(learner, rows)
+            super()._train(learner, rows, unit)
             return
-        if not isinstance(learner, Chosen):
-            self._solve(learner, self._own(learner, rows))
+        if not isinstance(learner, Pipeline):
+            self._solve(learner.over(unit), self._own(learner, rows))
             return
-        found = _fitted(learner, rows)
-        self.path_, self.statistics_ = found.path.of_one(unit), together(found.folds)
-        self.ridge_ = found.ridge / unit
-        self.learner_, self.model_ = learner.settled(found)
+        whole: Any = _weighing(learner, rows, unit)
+        found = fit_pooled(whole, rows)
+        self.path_, self.ridge_, self.statistics_ = found.path, found.ridge, together(found.choice.folds)
+        self.learner_, self.model_ = settled(whole, found)
 
     @staticmethod
     def _own(learner: AFL, rows: ClientRows) -> Statistics:
         """The statistics of rows, with their weights."""
         if rows.weights is None:
             return learner.own_statistics(rows)
-        weighing = _weighing(replace(learner, max_rows=_most(rows)), rows)
-        found: Statistics = weighing.client_statistics(weighing.init(), rows)[1]
+        whole: Any = _weighing(replace(learner, max_rows=_most(rows)), rows)
+        found: Statistics = whole.client_statistics(whole.init(), rows)[1]
         return found
 
     @property
@@ -390,7 +391,7 @@ class AFLClassifier(Classifier, AFLStatistics):
         feature_format: fixed-point format such as ``Q5.11``, or ``auto``: 26 bits of each column's own range, which is
             scaled by a power of two that covers the training rows.
         ridge: penalty of the solve, in the units squared of features as they are scaled; an intercept has none. ``cv``
-            takes that of least squared error in five folds (``analytic.choosing``).
+            takes that of least squared error in five folds (``analytic.selection``).
         clip: clip features into the format instead of refusing them.
         fit_intercept: whether there is an exact column of ones. The paper has none; a federation's model has what its
             ``AFL(columns=...)`` says.
@@ -430,7 +431,7 @@ class AFLClassifier(Classifier, AFLStatistics):
         weighed = ClientRows(rows, self._places(y, stated), _as_weights(sample_weight))
         weighed, unit = self._weighed(weighed, stated)
         if first:
-            self._train(self._learner(rows, len(stated), _most(weighed)).over(unit), weighed)
+            self._train(self._learner(rows, len(stated), _most(weighed)), weighed, unit)
             self.classes_ = stated
         else:
             self._add(weighed)
@@ -445,7 +446,7 @@ class AFLClassifier(Classifier, AFLStatistics):
         check_number(stated)
         return stated
 
-    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> AFL | Chosen:
+    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> AFL | Pipeline:
         return _afl(self, rows, None, n_classes, LABELS, kind=self._learner_type, most=most, lift=self.lift)
 
 
@@ -535,8 +536,9 @@ class LogisticClassifier(Classifier):
     scale: float = 10.0
 
     def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> Logistic:
-        start: Any = _afl(self, rows, None, n_classes, LABELS, kind=AFL, most=most, lift=self.lift)
-        return Logistic(learner=start, n_rounds=self.n_rounds, step=self.step, scale=self.scale)
+        start: Any = _afl(self, rows, None, n_classes, LABELS, kind=Logistic, most=most, lift=self.lift)
+        found: Logistic = replace(start, n_rounds=self.n_rounds, step=self.step, scale=self.scale)
+        return found
 
 
 class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
@@ -593,7 +595,7 @@ class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
             NotReadyError: the model still needs a sum.
             SpecificationError: another kind of learner, or one on class labels.
         """
-        plain: Any = learner.learner if isinstance(learner, Weighted) else learner
+        plain: Any = learner.head if isinstance(learner, Pipeline) else learner
         if not isinstance(plain, cls._learner_type) or plain.target_format == LABELS:
             raise SpecificationError(
                 f"{cls.__name__} takes models of {cls._learner_type.__name__} on real targets, not of this "
@@ -638,7 +640,7 @@ class AFLRegressor(Regressor, AFLStatistics):
             scaled by a power of two that covers the training rows.
         target_format: the targets' own format, or ``auto``: 24 bits of each target's range.
         ridge: penalty of the solve, in the units squared of features as they are scaled; an intercept has none. ``cv``
-            takes that of least squared error in five folds (``analytic.choosing``).
+            takes that of least squared error in five folds (``analytic.selection``).
         clip: clip features and targets into their formats instead of refusing them.
         fit_intercept: whether there is an exact column of ones.
         lift: a ``RandomMap`` to random features, which then take the features' place in all of this; None for none.
@@ -652,7 +654,7 @@ class AFLRegressor(Regressor, AFLStatistics):
     fit_intercept: bool = True
     lift: RandomMap | None = None
 
-    def _learner(self, rows: ClientRows, target_format: RowFormat, most: int) -> AFL | Chosen:
+    def _learner(self, rows: ClientRows, target_format: RowFormat, most: int) -> AFL | Pipeline:
         scaled, n_targets = rows.targets if self.target_format == AUTO else None, rows.targets.shape[1]
         return _afl(
             self, rows.features, scaled, n_targets, target_format, kind=self._learner_type, most=most, lift=self.lift
@@ -787,7 +789,7 @@ class RandomFeaturesClassifier(RandomFeaturesParameters, Classifier):
     _learner_type = AFL
     class_weight: dict[Any, int] | str | None = None
 
-    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> AFL | Chosen:
+    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> AFL | Pipeline:
         return _afl(self, rows, None, n_classes, LABELS, kind=AFL, most=most, lift=self._map(rows))
 
 
@@ -804,7 +806,7 @@ class RandomFeaturesRegressor(RandomFeaturesParameters, Regressor):
     _learner_type = AFL
     target_format: str = AUTO
 
-    def _learner(self, rows: ClientRows, target_format: RowFormat, most: int) -> AFL | Chosen:
+    def _learner(self, rows: ClientRows, target_format: RowFormat, most: int) -> AFL | Pipeline:
         scaled, n_targets = rows.targets if self.target_format == AUTO else None, rows.targets.shape[1]
         lift = self._map(rows.features)
         return _afl(self, rows.features, scaled, n_targets, target_format, kind=AFL, most=most, lift=lift)
@@ -978,14 +980,26 @@ def _counted(rows: ClientRows) -> ClientRows:
     return rows if weights is None or not weights.any() else rows.taken(weights > 0)
 
 
-def _weighing(learner: Any, rows: ClientRows) -> Weighted:
-    """The learner for rows with weights as large as these."""
-    return Weighted(learner=learner, max_weight=1 if rows.weights is None else max(1, int(rows.weights.max(initial=1))))
+def _weighing(learner: Any, rows: ClientRows, unit: int = 1) -> Any:
+    """The learner for rows with weights as large as these, counted in parts of one; itself where all count once."""
+    if rows.weights is None:
+        return learner
+    weights = Weights(max_weight=max(1, int(rows.weights.max(initial=1))), denominator=unit)
+    if isinstance(learner, Pipeline):
+        return replace(learner, weights=weights)
+    return Pipeline(head=learner, weights=weights)
 
 
-def _fitted(learner: Any, rows: ClientRows) -> Any:
-    """The learner's model of all rows, of which some may count several times."""
-    return fit_pooled(learner, rows) if rows.weights is None else fit_pooled(_weighing(learner, rows), rows).model
+def _partial(learner: Any, labels: NDArray[Any]) -> PartialLabels:
+    """The learner for rows of which some are labelled for some classes only.
+
+    Raises:
+        SpecificationError: another learner than AFL with a stated ridge.
+    """
+    if type(learner) is not AFL:
+        raise SpecificationError(f"labels of -1 are for afl with a stated ridge, not for {learner.name}: complete them")
+    stated = {one.name: getattr(learner, one.name) for one in fields(AFL)}
+    return PartialLabels(**stated, patterns=_patterns(labels))
 
 
 def _warn_of_coarse_columns(estimator: Any, feature_format: RowFormat, rows: NDArray[Any]) -> None:
@@ -1006,7 +1020,7 @@ def _afl(
     kind: type[AFL],
     most: int,
     lift: RandomMap | None = None,
-) -> AFL | Chosen:
+) -> AFL | Pipeline:
     """AFL with room for as many rows as int64 can sum in these formats; weights do not depend on that room.
 
     Args:
@@ -1051,4 +1065,4 @@ def _afl(
         columns=None if plain else columns,
         lift=lift,
     )
-    return Chosen(learner=learner) if chosen else learner
+    return Pipeline(head=learner, selection=RidgeCV()) if chosen else learner

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, SpecificationError
-from analytic.layers import Layer
 from analytic.model_arrays import Parts
 from analytic.row_format import FloatMatrix, RowFormat, refuse_mask
 from analytic.statistics import IntVector, Statistics
@@ -27,8 +26,8 @@ class ClientRows:
     Args:
         features: shape (n, d), any real type of at most 64 bits; n may be 0.
         targets: integer class labels of shape (n,), or real targets of shape (n, c).
-        weights: how often each row counts, whole numbers of shape (n,) of at least 0, for a ``Weighted`` learner; None
-            where every row counts once.
+        weights: how often each row counts, whole numbers of shape (n,) of at least 0, for a ``Pipeline`` with weights;
+            None where every row counts once.
         memory: the learner's own; a client holds it between sums and never sends it.
     """
 
@@ -111,8 +110,9 @@ def refuse_weights(rows: ClientRows) -> None:
     """
     if rows.weights is not None:
         raise InvalidRowsError(
-            "these rows have weights, and this learner counts every row once: agree on Weighted(learner=..., "
-            "max_weight=...) of it (in apps and on the command line the option max_weight), or leave weights out"
+            "these rows have weights, and this learner counts every row once: agree on Pipeline(head=..., "
+            "weights=Weights(max_weight=...)) of it (in apps and on the command line the option max_weight), or leave "
+            "weights out"
         )
 
 
@@ -154,6 +154,11 @@ class AnalyticLearner(Protocol[M]):
 
     A model is immutable and public: every party may hold it. ``client_statistics`` runs at the client, the
     other methods anywhere.
+
+    A learner may have more, which the slots of a ``Pipeline`` ask for: ``over(n)`` is the learner whose penalties are n
+    times as large (weights); ``widened(bits)`` the one of columns up to 2^bits in place of 1 (a scaler), without which
+    columns stay below one; ``one_sum`` says that rows are needed once only, ``personal_models`` makes models of a
+    client's own, ``coarse_columns`` names columns that a format hardly holds.
     """
 
     @property
@@ -211,93 +216,6 @@ class AnalyticLearner(Protocol[M]):
         noise instead of a sum. Equal for equal public state, different for different; ``canonical_context`` makes it.
         """
         ...
-
-
-class Around:
-    """A learner that stands around another one: sizes, formats and what predicts are that one's."""
-
-    __slots__ = ()
-    learner: Any
-
-    def _predicting(self, model: Any) -> tuple[Any, Any]:
-        """The closed form that predicts, with its own complete model."""
-        return self.learner, model
-
-    @property
-    def n_features(self) -> int:
-        """D."""
-        return int(self.learner.n_features)
-
-    @property
-    def n_targets(self) -> int:
-        """C."""
-        return int(self.learner.n_targets)
-
-    @property
-    def target_format(self) -> RowFormat:
-        """The format of targets, or ``LABELS``."""
-        found: RowFormat = self.learner.target_format
-        return found
-
-    @property
-    def max_rows(self) -> int:
-        """Largest number of rows, or sum of their weights, of all clients together."""
-        return int(self.learner.max_rows)
-
-    def decision_function(self, model: Any, features: NDArray[Any]) -> FloatMatrix:
-        """Scores of the closed form's model, shape (n, c).
-
-        Raises:
-            NotReadyError: the model still needs a sum.
-            InvalidRowsError: features of another shape than (n, d).
-        """
-        learner, own = self._predicting(model)
-        scores: FloatMatrix = learner.decision_function(own, features)
-        return scores
-
-    def exact_scores(self, model: Any, features: NDArray[Any]) -> FloatMatrix:
-        """Scores that are exact and rounded once, the same bits on every machine."""
-        learner, own = self._predicting(model)
-        scores: FloatMatrix = learner.exact_scores(own, features)
-        return scores
-
-    def layers(self, model: Any) -> tuple[Layer, ...]:
-        """The layers of the closed form's model."""
-        learner, own = self._predicting(model)
-        layers: tuple[Layer, ...] = learner.layers(own)
-        return layers
-
-    def weights_bytes(self, model: Any) -> bytes:
-        """The bytes of the closed form's weights."""
-        learner, own = self._predicting(model)
-        weights: bytes = learner.weights_bytes(own)
-        return weights
-
-
-class AroundLinear(Around):
-    """One that stands around AFL, or FedHiP, and has the public maps of its rows."""
-
-    __slots__ = ()
-
-    @property
-    def columns(self) -> Any:
-        """The public scales of columns."""
-        return self.learner.columns
-
-    @property
-    def lift(self) -> Any:
-        """The random features in place of the rows."""
-        return self.learner.lift
-
-    @property
-    def row_map(self) -> Any:
-        """The public rule that bounds every row; None where rows are taken as they are."""
-        return self.learner.row_map
-
-    @property
-    def fit_intercept(self) -> bool:
-        """Whether the model has an intercept."""
-        return bool(self.learner.fit_intercept)
 
 
 OPTIONAL: Mapping[str, bool] = {"optional": True}

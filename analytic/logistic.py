@@ -16,10 +16,11 @@ bounded too, |x| |y - p| with residuals clipped: that is its private form, in wh
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ from analytic.checked_products import check_product
 from analytic.errors import DivergedError, InvalidRowsError, NotReadyError, SpecificationError
 from analytic.evaluation import TallySpec
 from analytic.integer_maps import EXACT_BITS, FixedRows, scores, softmax
-from analytic.learner import AroundLinear, ClientRows, SumSpec, canonical_context
+from analytic.learner import ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import ModelFileError, Parts
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.row_map import CLIPPED_ROWS, RowClip, RowTerms, check_labels_only
@@ -80,40 +81,30 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LogisticModel:
-    """What the totals so far have shown.
+class LogisticModel(LinearModel):
+    """The weights so far; ``solution`` and ``centre`` are as AFL has them.
 
     Args:
-        linear: the centre and the weights, as AFL holds them.
-        n_rounds: rounds behind them.
-        pooled: the statistics of the first sum; None at a party that did not see it, which is no client's matter.
+        n_rounds: rounds behind the weights.
+        pooled: the statistics of the first sum; None at a party that did not receive them, such as a client.
         survivors: how many clients they are of.
         last: the last round; None before one, and where ``pooled`` is.
     """
 
-    linear: LinearModel
     n_rounds: int = 0
     pooled: Statistics | None = None
     survivors: int = 0
     last: Move | None = None
 
-    @property
-    def weights(self) -> FloatMatrix:
-        """W, shape (d, c).
-
-        Raises:
-            NotReadyError: the first total has not arrived yet.
-        """
-        return self.linear.weights
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Logistic(AroundLinear):
+class Logistic(AFL):
     """A multinomial logistic classifier from AFL's sum and ``n_rounds`` sums of d c entries.
 
     Args:
-        learner: AFL for class labels, with its formats, map of columns, random features or row map, and its ridge,
-            which here only bounds the steps.
+        n_features, n_targets, feature_format, max_rows, max_clients, clip, columns, lift: as in ``AFL``.
+        ridge: penalty of the first solve; afterwards it only bounds the steps.
+        row_map, solver: the private form's, as in ``AFL``.
         n_rounds: gradients, T.
         step: what each direction is multiplied by; None takes 2 and then secant steps.
         scale: what AFL's weights are multiplied by at first: least-squares scores lie between 0 and 1, and a softmax
@@ -124,21 +115,19 @@ class Logistic(AroundLinear):
         SpecificationError: a parameter out of range, real targets, fewer than two classes or an RI process.
     """
 
-    learner: AFL
+    one_sum: ClassVar[bool] = False
     n_rounds: int = 5
     step: float | None = None
     scale: float = 10.0
     first_share: float = 0.4
 
     def __post_init__(self) -> None:
+        AFL.__post_init__(self)
         settle_whole_numbers(self, "n_rounds")
-        inner = self.learner
-        if type(inner) is not AFL:
-            raise SpecificationError(f"softmax rounds start from afl or random with a stated ridge, not {inner.name}")
-        if inner.target_format != LABELS or inner.ri_gamma or inner.n_targets < 2:
+        if self.target_format != LABELS or self.ri_gamma or self.n_targets < 2:
             raise SpecificationError(
-                f"softmax rounds are for at least two classes and no RI process, not for {inner.n_targets} targets in "
-                f"{inner.target_format} with gamma {inner.ri_gamma:g}"
+                f"softmax rounds are for at least two classes and no RI process, not for {self.n_targets} targets in "
+                f"{self.target_format} with gamma {self.ri_gamma:g}"
             )
         stated = (self.scale,) if self.step is None else (self.step, self.scale)
         if self.n_rounds < 1 or not all(math.isfinite(own) and own > 0 for own in stated):
@@ -148,7 +137,7 @@ class Logistic(AroundLinear):
             )
         if not 0 < self.first_share < 1:
             raise SpecificationError(f"the first sum's part lies between 0 and 1, not {self.first_share}")
-        _ = self.spec
+        _ = self.gradient_spec
 
     @property
     def name(self) -> str:
@@ -156,9 +145,9 @@ class Logistic(AroundLinear):
         return "logistic"
 
     @property
-    def spec(self) -> TallySpec:
+    def gradient_spec(self) -> TallySpec:
         """The sum of one round: X^T R, shape (d, c), in units of the rows' lattice times that of ``RESIDUALS``."""
-        rows = self.learner.spec
+        rows = self.spec
         reach = rows.feature_format.magnitude << RESIDUALS.fraction_bits
         return TallySpec(
             shapes={"gradient": (rows.n_features, rows.n_targets)},
@@ -168,15 +157,15 @@ class Logistic(AroundLinear):
 
     def init(self) -> LogisticModel:
         """The model before any sum."""
-        return LogisticModel(linear=self.learner.init())
+        return LogisticModel()
 
-    def next_sum(self, model: LogisticModel) -> SumSpec[Any] | None:
+    def next_sum(self, model: LinearModel) -> SumSpec[Any] | None:
         """AFL's sums, then a gradient for each round, then nothing more."""
-        if model.linear.solution is None:
-            return self.learner.next_sum(model.linear)
-        return self.spec if model.n_rounds < self.n_rounds else None
+        if model.solution is None:
+            return AFL.next_sum(self, model)
+        return self.gradient_spec if _rounds(model).n_rounds < self.n_rounds else None
 
-    def client_statistics(self, model: LogisticModel, rows: ClientRows) -> Any:
+    def client_statistics(self, model: LinearModel, rows: ClientRows) -> Any:
         """AFL's statistics, or X^T (Y - softmax(X W)) of one client's rows.
 
         Raises:
@@ -189,13 +178,13 @@ class Logistic(AroundLinear):
             raise InvalidRowsError(
                 f"softmax rounds need integer class labels of shape (n,), not targets of shape {targets.shape}"
             )
-        if model.linear.solution is None:
-            return self.learner.client_statistics(model.linear, rows)
+        if model.solution is None:
+            return AFL.client_statistics(self, model, rows)
         if count:
             check_labels(targets, self.n_targets)
-        own = self.learner.lattice_rows(model.linear, rows)
+        own = self.lattice_rows(model, rows)
         labels = one_hot(targets if count else np.zeros(0, dtype=np.intp), self.n_targets)
-        residuals = labels - softmax(scores(own, model.linear.weights), RESIDUALS.fraction_bits)
+        residuals = labels - softmax(scores(own, model.weights), RESIDUALS.fraction_bits)
         if self.row_map is not None:
             clipped = self._ball.apply(residuals)
             residuals, count = clipped.rows, 0  # how many rows there are is a fact about people too
@@ -207,32 +196,32 @@ class Logistic(AroundLinear):
         """Where residuals of the private form lie: |y - p| is at most sqrt 2, and above 1 where W is wrong."""
         return RowClip(bound=1.0, row_format=RESIDUALS)
 
-    def update(self, model: LogisticModel, total: Any, survivors: int) -> LogisticModel:
+    def update(self, model: LinearModel, total: Any, survivors: int) -> LogisticModel:
         """AFL's model, scaled when it is complete; then the weights after one more step.
 
         Raises:
             NotReadyError: a gradient where the first sum's total is not at hand.
             DivergedError: a stated step that overshoots: the exact gradient grew.
         """
-        if model.linear.solution is None:
-            linear = self.learner.update(model.linear, total, survivors)
+        before = model.solution
+        if before is None:
+            linear = AFL.update(self, model, total, survivors)
             if linear.solution is None:
-                return LogisticModel(linear=linear)
+                return LogisticModel(centre=linear.centre)
             start = replace(linear.solution, weights=linear.solution.weights * self.scale)
-            return LogisticModel(linear=replace(linear, solution=start), pooled=total, survivors=survivors)
+            return LogisticModel(solution=start, centre=linear.centre, pooled=total, survivors=survivors)
+        model = _rounds(model)
         if model.pooled is None:
             raise NotReadyError("a step needs the Gram of the first sum, which this party has not seen")
         directed = Statistics(gram=model.pooled.gram, cross=total["gradient"], count=model.pooled.count)
         direction = self._directing.solve(directed, model.survivors, target_format=RESIDUALS)
         move = self._move(model, total["gradient"], direction.weights)
-        before = model.linear.solution
         after = replace(
             direction,
             weights=before.weights + direction.weights * move.step,
             certified=before.certified and direction.certified,
         )
-        linear = replace(model.linear, solution=after)
-        return replace(model, linear=linear, n_rounds=model.n_rounds + 1, last=move)
+        return replace(model, solution=after, n_rounds=model.n_rounds + 1, last=move)
 
     def _move(self, model: LogisticModel, gradient: NDArray[np.int64], direction: FloatMatrix) -> Move:
         """Choose the step of a round, or refuse a stated one that overshot."""
@@ -248,46 +237,37 @@ class Logistic(AroundLinear):
             )
         return move
 
-    def over(self, denominator: int) -> Self:
-        """The learner for sums that hold everything so many times, a power of two."""
-        return replace(self, learner=self.learner.over(denominator))
-
     @property
-    def _directing(self) -> AFL:
-        """AFL as steps are solved: a gradient's own noise asks for a larger ridge than a cross-correlation's."""
-        solver = self.learner.solver
-        return self.learner if solver is None else replace(self.learner, solver=replace(solver, factor=DAMPING))
+    def _directing(self) -> Self:
+        """The learner as steps are solved: a gradient's noise asks for a larger ridge than a cross-correlation's."""
+        return self if self.solver is None else replace(self, solver=replace(self.solver, factor=DAMPING))
 
-    def exact_total(
-        self, model: LogisticModel, total: Any, survivors: int
-    ) -> Statistics | tuple[Statistics, ...] | None:
+    def exact_total(self, model: LinearModel, total: Any, survivors: int) -> Statistics | tuple[Statistics, ...] | None:
         """The first sum's statistics, as AFL says; of a gradient the rows; None behind a row map."""
-        if model.linear.solution is not None:
+        if model.solution is not None:
             return None if self.row_map is not None else Statistics.of_counts(int(total["count"]))
-        return self.learner.exact_total(model.linear, total, survivors)
+        return AFL.exact_total(self, model, total, survivors)
 
-    def _predicting(self, model: LogisticModel) -> tuple[AFL, LinearModel]:
-        if model.n_rounds < self.n_rounds:
-            raise NotReadyError(
-                f"this model has {model.n_rounds} of {self.n_rounds} rounds behind it: it still needs totals of its "
-                "clients' gradients"
-            )
-        return self.learner, model.linear
-
-    def weights_bytes(self, model: LogisticModel) -> bytes:
-        """The bytes of the centre and of W.
+    def _complete(self, model: LinearModel) -> FloatMatrix:
+        """The weights of the last round.
 
         Raises:
-            NotReadyError: the first total has not arrived yet.
+            NotReadyError: a round is still to come.
         """
-        return self.learner.weights_bytes(model.linear)
+        weights, n_rounds = model.weights, _rounds(model).n_rounds
+        if n_rounds < self.n_rounds:
+            raise NotReadyError(
+                f"this model has {n_rounds} of {self.n_rounds} rounds behind it: it still needs totals of its clients' "
+                "gradients"
+            )
+        return weights
 
-    def context_bytes(self, model: LogisticModel) -> bytes:
+    def context_bytes(self, model: LinearModel) -> bytes:
         """The configuration, what was received of the centre and W, and an empty part for each round behind them.
 
         So a run's bytes grow from sum to sum, by which a site's journal knows that it goes on.
         """
-        return canonical_context(self, *model.linear.received, *(b"",) * model.n_rounds)
+        return canonical_context(self, *model.received, *(b"",) * _rounds(model).n_rounds)
 
     # --- what the price of noise depends on -----------------------------------------------------------------
 
@@ -299,11 +279,7 @@ class Logistic(AroundLinear):
         """
         if terms.client_rows is not None:
             raise SpecificationError("gradients are bounded by record only, not by client; take records")
-        return replace(self, learner=self.learner.bounded(terms))
-
-    def unbounded(self) -> Self:
-        """The learner without a row map and what knows its noise."""
-        return replace(self, learner=self.learner.unbounded())
+        return AFL.bounded(self, terms)
 
     def bounded_sums(self, unit: Unit, adjacency: Adjacency) -> tuple[BoundedSum, ...]:
         """AFL's sums, then the gradients, in order, to who prices their noise.
@@ -311,9 +287,10 @@ class Logistic(AroundLinear):
         Raises:
             SpecificationError: no row map, or a unit other than records.
         """
-        *before, first = self.learner.bounded_sums(unit, adjacency)
-        share, (size, _) = Fraction(self.first_share), (own for _, own, _ in self.spec.segments)
-        of_rows = self.learner.spec.feature_format.fraction_bits
+        *before, first = AFL.bounded_sums(self, unit, adjacency)
+        assert self.row_map is not None
+        share, (size, _) = Fraction(self.first_share), (own for _, own, _ in self.gradient_spec.segments)
+        of_rows = self.spec.feature_format.fraction_bits
         levels = np.append(np.ones(size, dtype=np.uint8), np.uint8(0))
         feature_norm = self.row_map.last.limit
         gradients = (
@@ -327,20 +304,20 @@ class Logistic(AroundLinear):
         )
         return (*before, replace(first, weight=share / (1 - share) * self.n_rounds), *gradients)
 
-    def sums_made(self, model: LogisticModel) -> int:
+    def sums_made(self, model: LinearModel) -> int:
         """How many of ``bounded_sums`` the model has behind it."""
-        return self.learner.sums_made(model.linear) + model.n_rounds
+        return AFL.sums_made(self, model) + _rounds(model).n_rounds
 
-    def with_noise(self, gram_sigmas: list[float], shares: int | None) -> Self:
+    def with_noise(self, gram_sigmas: Sequence[float], shares: int | None) -> Self:
         """The learner whose solver knows the noise of the first sum's Gram, which every step is solved with."""
-        return replace(self, learner=self.learner.with_noise(gram_sigmas[: -self.n_rounds], shares))
+        return AFL.with_noise(self, gram_sigmas[: -self.n_rounds], shares)
 
     # --- models as arrays -----------------------------------------------------------------------------------
 
-    def take_apart(self, model: LogisticModel) -> Parts:
+    def take_apart(self, model: LinearModel) -> Parts:
         """AFL's arrays and the number of rounds; the first sum's total stays with who saw it."""
-        parts = self.learner.take_apart(model.linear)
-        parts.arrays["rounds"] = np.array([model.n_rounds], dtype=np.int64)
+        parts = AFL.take_apart(self, model)
+        parts.arrays["rounds"] = np.array([_rounds(model).n_rounds], dtype=np.int64)
         return parts
 
     def put_together(self, parts: Parts) -> LogisticModel:
@@ -348,7 +325,13 @@ class Logistic(AroundLinear):
         n_rounds = int(parts.integers("rounds", (1,))[0])
         if not 0 <= n_rounds <= self.n_rounds:
             raise ModelFileError(f"{parts.source}: it has {n_rounds} rounds behind it, outside 0 to {self.n_rounds}")
-        return LogisticModel(linear=self.learner.put_together(parts), n_rounds=n_rounds)
+        linear = AFL.put_together(self, parts)
+        return LogisticModel(solution=linear.solution, centre=linear.centre, n_rounds=n_rounds)
+
+
+def _rounds(model: LinearModel) -> LogisticModel:
+    assert isinstance(model, LogisticModel)  # its own, and no other learner's
+    return model
 
 
 def exact_inner(weights: FloatMatrix, units: NDArray[np.int64]) -> float:

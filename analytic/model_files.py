@@ -24,10 +24,8 @@ from typing import Any
 import numpy as np
 
 from analytic.afl import AFL
-from analytic.agreeing import Agreed
 from analytic.array_file import ArrayFile, owner_only
 from analytic.bucketing import FixedThresholds, QuantileThresholds
-from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
 from analytic.discriminant import LDA, QDA
 from analytic.errors import AnalyticError, SpecificationError
@@ -40,11 +38,14 @@ from analytic.model_arrays import Parts
 from analytic.naive_bayes import NaiveBayes
 from analytic.noisy_solve import NoisySolver
 from analytic.partial_labels import PartialLabels
+from analytic.pipeline import Pipeline
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.row_map import CountMap, JointClip, LayerMap, RowClip, RowMap
 from analytic.safle import SAFLe
-from analytic.weighted import Weighted
+from analytic.scaling import Scaler
+from analytic.selection import RidgeCV
+from analytic.weights import Weights
 
 FILE = ArrayFile(entry="analytic-model", version=2, what="a model", remedy="save the model again", error=ModelFileError)
 """Version 1 was a folder of two files."""
@@ -59,14 +60,12 @@ LEARNERS: dict[str, type[Any]] = {
     "lda": LDA,
     "qda": QDA,
     "naive-bayes": NaiveBayes,
-    "chosen-afl": Chosen,
-    "chosen-random": Chosen,
-    "chosen-fedhip": Chosen,
     "partial-afl": PartialLabels,
     "partial-random": PartialLabels,
 }
-LEARNERS |= {f"agreed-{name}": Agreed for name in LEARNERS}
-LEARNERS |= {f"weighted-{name}": Weighted for name in LEARNERS}
+LEARNERS |= {f"chosen-{name}": Pipeline for name in ("afl", "random", "fedhip")}
+LEARNERS |= {f"agreed-{name}": Pipeline for name in LEARNERS}
+LEARNERS |= {f"weighted-{name}": Pipeline for name in LEARNERS}
 """The learners whose models can be stored, by name; add one of your own here.
 
 Such a learner is a dataclass whose fields are its configuration. ``take_apart(model)`` returns the model's ``Parts``,
@@ -91,9 +90,10 @@ PARAMETERS: dict[str, type[Any]] = {
     "naive-bayes": NaiveBayes,
     "deepafl": DeepAFL,
     "safle": SAFLe,
-    "chosen": Chosen,
-    "agreed": Agreed,
     "partial_labels": PartialLabels,
+    "scaler": Scaler,
+    "ridge_cv": RidgeCV,
+    "weights": Weights,
     "fixed_thresholds": FixedThresholds,
     "quantile_thresholds": QuantileThresholds,
     "column_map": ColumnMap,

@@ -207,8 +207,8 @@ class NaiveBayes(QDA):
             NotReadyError: the total has not arrived yet.
             InvalidRowsError: features of another shape than (n, d).
         """
-        rows = self._rows(model, features)
-        scores: FloatMatrix = np.concatenate([np.square(rows[:, : self.n_features]), rows], axis=1) @ model.weights
+        weights, rows = model.weights, self._rows(features, model.centre)
+        scores: FloatMatrix = np.concatenate([np.square(rows[:, : self.n_features]), rows], axis=1) @ weights
         return scores
 
     def put_together(self, parts: Parts) -> LinearModel:

@@ -9,7 +9,7 @@ total of its own, so the sum counts the sites that have such rows too, and gates
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,73 +17,61 @@ from numpy.typing import NDArray
 
 from analytic.afl import AFL, LinearModel
 from analytic.errors import InvalidRowsError, SpecificationError
-from analytic.learner import Around, ClientRows, canonical_context, refuse_weights
-from analytic.model_arrays import Parts
+from analytic.learner import ClientRows, refuse_weights
 from analytic.parts import PartsSpec, PatternsSpec, together
 from analytic.statistics import LABELS, UNKNOWN, Statistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartialLabels(Around):
+class PartialLabels(AFL):
     """AFL of several classes a row, of which a row may be labelled for some only; a learner of one sum.
 
     Targets are a matrix of shape (n, c): 1 where a row is of a class, 0 where not, -1 where nobody says.
 
     Args:
-        learner: AFL of class labels, without a row map and an RI process.
+        n_features, n_targets, feature_format, max_rows, max_clients, ridge, clip, columns, lift: as in ``AFL``, whose
+            RI process and row map are left out.
         patterns: each the classes, ascending, that some rows are labelled for; together all classes. Public: they are
             agreed on, and a row that is labelled for other classes is refused.
 
     Raises:
-        SpecificationError: another learner, patterns that are no sets of its classes, or a class in none.
+        SpecificationError: real targets, an RI process, a row map, patterns that are no sets of its classes, or a class
+            in none.
     """
 
-    learner: AFL
     patterns: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
-        inner = self.learner
+        AFL.__post_init__(self)
         object.__setattr__(self, "patterns", tuple(tuple(map(int, pattern)) for pattern in self.patterns))
-        if type(inner) is not AFL or inner.target_format != LABELS or inner.row_map is not None or inner.ri_gamma:
+        if self.target_format != LABELS or self.row_map is not None or self.ri_gamma:
             raise SpecificationError(
                 "partial labels are for AFL of class labels in exact sums, without an RI process: leave gamma, row map "
                 "and the format of real targets out"
             )
         ascending = all(pattern and tuple(sorted(set(pattern))) == pattern for pattern in self.patterns)
         labelled = set().union(*self.patterns)
-        whole = len(labelled) == inner.n_targets and 0 <= min(labelled) <= max(labelled) < inner.n_targets
+        whole = len(labelled) == self.n_targets and 0 <= min(labelled) <= max(labelled) < self.n_targets
         if not (ascending and whole) or len(set(self.patterns)) < len(self.patterns):
             raise SpecificationError(
-                f"patterns are different ascending sets of classes 0 to {inner.n_targets - 1} with every class in one, "
+                f"patterns are different ascending sets of classes 0 to {self.n_targets - 1} with every class in one, "
                 f"not {self.patterns}"
             )
 
     @property
     def name(self) -> str:
         """The learner's name in reports and files."""
-        return f"partial-{self.learner.name}"
+        return "partial-afl" if self.lift is None else "partial-random"
 
     @property
-    def spec(self) -> PatternsSpec:
+    def patterns_spec(self) -> PatternsSpec:
         """The one sum."""
-        parts = (replace(self.learner.spec, n_targets=len(pattern)) for pattern in self.patterns)
+        parts = (replace(self.spec, n_targets=len(pattern)) for pattern in self.patterns)
         return PatternsSpec(parts=PartsSpec(parts=tuple(parts)))
-
-    def over(self, denominator: int) -> PartialLabels:
-        """The learner for sums that hold everything so many times, a power of two."""
-        return replace(self, learner=self.learner.over(denominator))
-
-    def settled(self, model: LinearModel) -> tuple[AFL, LinearModel]:
-        """The closed form of all classes, whose model it is."""
-        return self.learner, model
-
-    def init(self) -> LinearModel:
-        """The model before its sum."""
-        return self.learner.init()
 
     def next_sum(self, model: LinearModel) -> PatternsSpec | None:
         """The statistics, then nothing more."""
-        return self.spec if model.solution is None else None
+        return self.patterns_spec if model.solution is None else None
 
     def client_statistics(self, model: LinearModel, rows: ClientRows) -> tuple[Statistics, ...]:
         """One client's statistics of each pattern.
@@ -117,12 +105,13 @@ class PartialLabels(Around):
         return known
 
     def _for(self, n_targets: int) -> AFL:
-        """The closed form of so many classes."""
-        return replace(self.learner, n_targets=n_targets)
+        """AFL of so many of the classes."""
+        stated = {one.name: getattr(self, one.name) for one in fields(AFL)}
+        return AFL(**stated | {"n_targets": n_targets})
 
     def update(self, model: LinearModel, total: Sequence[Statistics], survivors: int) -> LinearModel:
         """Each class from the patterns that label it; classes that the same ones label share a solve."""
-        weights = np.zeros((self.learner.spec.n_features, self.n_targets))
+        weights = np.zeros((self.spec.n_features, self.n_targets))
         solutions = []
         for classes, labelled in self._groups():
             columns = [
@@ -147,18 +136,6 @@ class PartialLabels(Around):
     def exact_total(self, model: LinearModel, total: Sequence[Statistics], survivors: int) -> tuple[Statistics, ...]:
         """Each pattern's statistics and sites, which gates judge one by one."""
         return tuple(total)
-
-    def context_bytes(self, model: LinearModel) -> bytes:
-        """The configuration, and the weights once they are known."""
-        return canonical_context(self, *model.received)
-
-    def take_apart(self, model: LinearModel) -> Parts:
-        """The weights with the conditioning of the worst solve."""
-        return self.learner.take_apart(model)
-
-    def put_together(self, parts: Parts) -> LinearModel:
-        """The model of these parts."""
-        return self.learner.put_together(parts)
 
 
 def _places(pattern: Sequence[int], classes: Sequence[int]) -> list[int]:

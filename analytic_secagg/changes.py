@@ -125,7 +125,7 @@ def with_classes(learner: L, total: SumResult, n_targets: int) -> tuple[L, SumRe
     Raises:
         ChangeRefusedError: fewer classes than before, or a learner whose total is not one Gram.
     """
-    spec = getattr(learner, "spec", None)  # whatever learner a caller has
+    spec = learner.spec if isinstance(learner, AFL) and learner.one_sum else None  # whatever learner a caller has
     if not isinstance(spec, StatisticsSpec) or sum(size for _, size, _ in spec.segments) != len(total.total):
         raise ChangeRefusedError(
             "classes come to learners of one Gram (afl, random, fedhip, lda) and to totals of theirs; "

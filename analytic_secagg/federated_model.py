@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.agreeing import Agreement, agreed_format
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.model_files import load_model, save_model
 from analytic.row_format import FloatMatrix, RowFormat
+from analytic.scaling import Agreement, agreed_format
 from analytic.statistics import LABELS
 from analytic_secagg.errors import UsageError
 from analytic_secagg.in_process import FederatedRun, run_federation

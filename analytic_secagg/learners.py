@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from analytic.afl import AFL
-from analytic.agreeing import TARGET_BITS, Agreed, Agreement, agreed_format, settled
 from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThresholds
-from analytic.choosing import Chosen, Criterion
 from analytic.deepafl import DeepAFL
 from analytic.discriminant import LDA, QDA
 from analytic.fedhip import LARGEST_ALPHA, FedHiP
@@ -20,12 +18,15 @@ from analytic.learner import AnalyticLearner, ClientRows
 from analytic.logistic import Logistic
 from analytic.naive_bayes import NaiveBayes
 from analytic.partial_labels import PartialLabels
+from analytic.pipeline import Pipeline, settled
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
+from analytic.scaling import TARGET_BITS, Agreement, Scaler, agreed_format
+from analytic.selection import Criterion, RidgeCV
 from analytic.statistics import LABELS
 from analytic.validation_path import Rule
-from analytic.weighted import BALANCED, Weighted, denominator_for
+from analytic.weights import BALANCED, Weights, denominator_for
 from analytic_secagg.console.arguments import (
     Option,
     Reader,
@@ -204,47 +205,78 @@ LINEAR_OPTIONS: Mapping[str, Reader] = {"intercept": yes_or_no, "clip": yes_or_n
 AGREEING: Mapping[str, Reader] = {"headroom": int}
 """Options of every learner whose columns are agreed on."""
 
+SLOTS = {*CHOOSING, *WEIGHING, *AGREEING}
+"""Options of a pipeline's slots; a learner's builder has the others."""
 
-def _agreeing(
-    build: Callable[[LearnerSettings], AnalyticLearner[Any]], settings: LearnerSettings
-) -> AnalyticLearner[Any]:
-    """Build a learner, behind an agreement on columns where settings ask for one."""
-    own = {name: value for name, value in settings.options.items() if name in AGREEING}
-    if settings.agreement is None:
-        if own:
-            raise UsageError("headroom is of columns that are agreed on, and their format is stated: leave it out")
-        return build(settings)
-    targets = settings.target_format
-    if targets != LABELS:
-        targets = agreed_format(settings.max_rows, most=TARGET_BITS)
-    rest = {name: value for name, value in settings.options.items() if name not in AGREEING}
-    row_format = agreed_format(settings.max_rows)
-    alike = replace(settings, feature_format=row_format, target_format=targets, options=rest)
-    return Agreed(learner=build(alike), agreement=settings.agreement, **own)
+_Linear = TypeVar("_Linear", bound=AFL)
 
 
-def _weighing(build: Callable[[LearnerSettings], AnalyticLearner[Any]]) -> Callable[[LearnerSettings], Any]:
-    """Build a learner, agreed on and of weighted rows where settings say so; their ``max_rows`` are rows alone."""
+def _composed(build: Callable[[LearnerSettings], AnalyticLearner[Any]]) -> Callable[[LearnerSettings], Any]:
+    """Build a closed form in a pipeline with the slots that settings ask for; alone where they ask for none."""
 
     def built(settings: LearnerSettings) -> AnalyticLearner[Any]:
-        own = {name: value for name, value in settings.options.items() if name in WEIGHING}
-        if not own:
-            return _agreeing(build, settings)
-        classes = own.get("class_weights", ())
-        if classes == BALANCED:
-            own = {"denominator": denominator_for(settings.n_classes)} | own
-        heaviest = own.get("denominator", 1) if classes == BALANCED else max(classes, default=1)
-        rest = {name: value for name, value in settings.options.items() if name not in WEIGHING}
-        most = settings.max_rows * own.get("max_weight", 1) * max(1, heaviest)
-        return Weighted(learner=_agreeing(build, replace(settings, options=rest, max_rows=most)), **own)
+        own = {name: value for name, value in settings.options.items() if name not in SLOTS}
+        weights, scaler = _weights(settings), _scaler(settings)
+        within = replace(settings, options=own, max_rows=settings.max_rows * (1 if weights is None else _most(weights)))
+        if scaler is not None:
+            targets = within.target_format
+            if targets != LABELS:
+                targets = agreed_format(within.max_rows, most=TARGET_BITS)
+            row_format = agreed_format(within.max_rows)
+            within = replace(within, feature_format=row_format, target_format=targets)
+        head = build(within)
+        selection = _selection(head, settings)
+        if weights is None and scaler is None and selection is None:
+            return head
+        return Pipeline(head=head, scaler=scaler, selection=selection, weights=weights)
 
     return built
 
 
-def _afl(settings: LearnerSettings) -> AnalyticLearner[Any]:
+def _scaler(settings: LearnerSettings) -> Scaler | None:
+    own = {name: value for name, value in settings.options.items() if name in AGREEING}
+    if settings.agreement is not None:
+        return Scaler(agreement=settings.agreement, **own)
+    if own:
+        raise UsageError("headroom is of columns that are agreed on, and their format is stated: leave it out")
+    return None
+
+
+def _weights(settings: LearnerSettings) -> Weights | None:
+    own = {name: value for name, value in settings.options.items() if name in WEIGHING}
+    if own.get("class_weights") == BALANCED:
+        own = {"denominator": denominator_for(settings.n_classes)} | own
+    return Weights(**own) if own else None
+
+
+def _most(weights: Weights) -> int:
+    """How much a row may weigh at most; balanced classes weigh the denominator on average."""
+    return weights.max_weight * (weights.denominator if weights.is_balanced else max((1, *weights.stated)))
+
+
+def _selection(head: Any, settings: LearnerSettings) -> RidgeCV | None:
+    """How the ridge is chosen by cross-validation, where that is asked for."""
+    own = {name: value for name, value in settings.options.items() if name in CHOOSING}
+    if settings.ridge != CROSS_VALIDATED:
+        if own:
+            raise UsageError(
+                f"{', '.join(own)} of {head.name} says how a ridge is chosen, and it is {settings.ridge:g}: set the "
+                f"ridge to {CROSS_VALIDATED}, or leave the option out"
+            )
+        return None
+    if settings.ri_gamma:
+        raise UsageError(
+            f"{CROSS_VALIDATED} has no RI process, which would stand in each fold's sum: leave --ri out, or state the "
+            "ridge"
+        )
+    names = {"folds": "n_folds", "fold_seed": "seed"}
+    return RidgeCV(**{names.get(name, name): value for name, value in own.items()})
+
+
+def _afl(settings: LearnerSettings) -> AFL:
     if "ablation" in settings.options:
         settings = _unremoved(settings)
-    return _labelled(AFL(**_linear_parameters(settings)), settings)
+    return _labelled(_linear_parameters(settings), settings)
 
 
 def _unremoved(settings: LearnerSettings) -> LearnerSettings:
@@ -255,39 +287,20 @@ def _unremoved(settings: LearnerSettings) -> LearnerSettings:
     return replace(settings, ridge=ridge, ri_gamma=0.0)
 
 
-def _labelled(learner: AFL, settings: LearnerSettings) -> AnalyticLearner[Any]:
-    """The learner of rows that are labelled for some classes only, where an option names the patterns."""
+def _labelled(parameters: dict[str, Any], settings: LearnerSettings) -> AFL:
+    """AFL, or the learner of rows that are labelled for some classes only, where an option names the patterns."""
     if "patterns" not in settings.options:
-        return _chosen(learner, settings)
+        return AFL(**parameters)
     if settings.ridge == CROSS_VALIDATED:
         raise UsageError("the ridge of partial labels does not follow from sums of folds: state it")
-    return PartialLabels(learner=learner, patterns=sets_of_classes(settings.options["patterns"]))
+    return PartialLabels(**parameters, patterns=sets_of_classes(settings.options["patterns"]))
 
 
-def _fedhip(settings: LearnerSettings) -> AnalyticLearner[Any]:
+def _fedhip(settings: LearnerSettings) -> FedHiP:
     wrong = [alpha for alpha in settings.options.get("alphas", ()) if not 0 <= alpha <= LARGEST_ALPHA]
     if wrong:  # said here, before any sum, and not by the first client that personalises
         raise UsageError(f"alphas of fedhip must be numbers from 0 to 2^52, not {wrong[0]:g}")
-    return _chosen(FedHiP(**_linear_parameters(settings)), settings)
-
-
-def _chosen(learner: AFL, settings: LearnerSettings) -> AnalyticLearner[Any]:
-    """The learner itself, or with a ridge chosen by cross-validation where that is asked for."""
-    own = {name: value for name, value in settings.options.items() if name in CHOOSING}
-    if settings.ridge != CROSS_VALIDATED:
-        if own:
-            raise UsageError(
-                f"{', '.join(own)} of {learner.name} says how a ridge is chosen, and it is {settings.ridge:g}: set "
-                f"the ridge to {CROSS_VALIDATED}, or leave the option out"
-            )
-        return learner
-    if settings.ri_gamma:
-        raise UsageError(
-            f"{CROSS_VALIDATED} has no RI process, which would stand in each fold's sum: leave --ri out, or state the "
-            "ridge"
-        )
-    names = {"folds": "n_folds", "fold_seed": "seed"}
-    return Chosen(learner=learner, **{names.get(name, name): value for name, value in own.items()})
+    return FedHiP(**_linear_parameters(settings))
 
 
 def _stated_ridge(name: str, settings: LearnerSettings) -> float:
@@ -320,7 +333,7 @@ def _linear_parameters(settings: LearnerSettings) -> dict[str, Any]:
     }
 
 
-def _linear_weights(whole: AFL | Chosen | Weighted | Agreed, found: Any) -> FloatMatrix:
+def _linear_weights(whole: AnalyticLearner[Any], found: Any) -> FloatMatrix:
     learner, model = settled(whole, found)
     if learner.columns is None:
         weights: FloatMatrix = model.weights
@@ -329,18 +342,16 @@ def _linear_weights(whole: AFL | Chosen | Weighted | Agreed, found: Any) -> Floa
     return np.vstack([matrix, intercepts]) if learner.fit_intercept else matrix
 
 
-def _personalise(
-    learner: FedHiP | Chosen | Weighted, model: Any, rows: ClientRows, alphas: Sequence[float]
-) -> list[Any]:
-    return learner.personalise(model, rows, alphas)
+def _personalise(learner: FedHiP | Pipeline, model: Any, rows: ClientRows, alphas: Sequence[float]) -> list[Any]:
+    return list(learner.personalise(model, rows, alphas))
 
 
-def _random(settings: LearnerSettings) -> AnalyticLearner[Any]:
+def _random(settings: LearnerSettings) -> AFL:
     """Random features and their sum. Left out, d_phi is four times the features up to a power of two, at most 2048.
 
     Features end where a stated format does. Without one that of relu is proven, and a sine's is Q0.7.
     """
-    apart = {"patterns", *LINEAR_OPTIONS, *CHOOSING}
+    apart = {"patterns", *LINEAR_OPTIONS}
     options = {name: value for name, value in settings.options.items() if name not in apart}
     bits, stated = options.pop("row_bits", 16), options.pop("format", None)
     own = {"projection": "nin"}
@@ -358,19 +369,23 @@ def _random(settings: LearnerSettings) -> AnalyticLearner[Any]:
         lift = replace(lift, fraction_bits=stated.fraction_bits, limit=stated.range[1])
     row_format = stated or lift.row_format
     own_columns = settings.columns(lift.n_columns, row_format)
-    learner = AFL(lift=lift, **_linear_parameters(settings) | {"feature_format": row_format, "columns": own_columns})
-    return _labelled(learner, settings)
+    own_formats = {"feature_format": row_format, "columns": own_columns}
+    return _labelled({"lift": lift} | _linear_parameters(settings) | own_formats, settings)
 
 
-def _logistic(settings: LearnerSettings) -> AnalyticLearner[Any]:
+def _of_kind(kind: type[_Linear], linear: AFL, **own: Any) -> _Linear:
+    """The learner of a kind with the parameters of another linear one, and its own."""
+    return kind(**{one.name: getattr(linear, one.name) for one in fields(linear)}, **own)
+
+
+def _logistic(settings: LearnerSettings) -> Logistic:
     """Softmax rounds from AFL; with d_phi columns of random features in place of the rows where that is stated."""
     if settings.ri_gamma or settings.target_format != LABELS:
         raise UsageError("logistic has no RI process, and is for class labels: leave --ri out, or take afl")
     own = {name: value for name, value in settings.options.items() if name in ROUNDS}
     rest = {name: value for name, value in settings.options.items() if name not in ROUNDS}
     start = replace(settings, ridge=_stated_ridge("logistic", settings), options=rest)
-    learner: Any = _random(start) if "d_phi" in rest else _afl(start)
-    return Logistic(learner=learner, **own)
+    return _of_kind(Logistic, _random(start) if "d_phi" in rest else _afl(start), **own)
 
 
 def _lda(settings: LearnerSettings, name: str = "lda") -> LDA:
@@ -379,8 +394,7 @@ def _lda(settings: LearnerSettings, name: str = "lda") -> LDA:
         raise UsageError(f"{name} is for class labels: leave it out, or take afl")
     ridge, options = _stated_ridge(name, settings), dict(settings.options)
     start = replace(settings, ridge=ridge, options=options | {"intercept": True})
-    whole: Any = _random(start) if "d_phi" in options else _afl(start)
-    return LDA(**{one.name: getattr(whole, one.name) for one in fields(whole)})
+    return _of_kind(LDA, _random(start) if "d_phi" in options else _afl(start))
 
 
 def _by_class(kind: type[QDA], name: str) -> Callable[[LearnerSettings], AnalyticLearner[Any]]:
@@ -389,8 +403,7 @@ def _by_class(kind: type[QDA], name: str) -> Callable[[LearnerSettings], Analyti
     def built(settings: LearnerSettings) -> AnalyticLearner[Any]:
         own = {name: value for name, value in settings.options.items() if name == "shrinkage"}
         rest = {name: value for name, value in settings.options.items() if name != "shrinkage"}
-        whole = _lda(replace(settings, options=rest), name)
-        return kind(**{one.name: getattr(whole, one.name) for one in fields(whole)}, **own)
+        return _of_kind(kind, _lda(replace(settings, options=rest), name), **own)
 
     return built
 
@@ -464,14 +477,14 @@ LEARNERS: Mapping[str, LearnerEntry] = {
     for entry in (
         LearnerEntry(
             name="afl",
-            build=_weighing(_afl),
+            build=_composed(_afl),
             options={**LINEAR_OPTIONS, **CHOOSING, **WEIGHING, **AGREEING, "patterns": patterns, "ablation": Ablation},
             n_sums=_n_sums,
             linear_weights=_linear_weights,
         ),
         LearnerEntry(
             name="fedhip",
-            build=_weighing(_fedhip),
+            build=_composed(_fedhip),
             options={"alphas": numbers, **LINEAR_OPTIONS, **CHOOSING, **WEIGHING, **AGREEING},
             n_sums=_n_sums,
             linear_weights=_linear_weights,
@@ -479,7 +492,7 @@ LEARNERS: Mapping[str, LearnerEntry] = {
         ),
         LearnerEntry(
             name="random",
-            build=_weighing(_random),
+            build=_composed(_random),
             options={
                 "d_phi": int,
                 "activation": str,
@@ -498,35 +511,35 @@ LEARNERS: Mapping[str, LearnerEntry] = {
         ),
         LearnerEntry(
             name="logistic",
-            build=_weighing(_logistic),
+            build=_composed(_logistic),
             options={**ROUNDS, "d_phi": int, **LINEAR_OPTIONS, **WEIGHING, **AGREEING},
             n_sums=lambda options: int(options.get("n_rounds", 5)) + _balancing(options),
             labels_only=True,
         ),
         LearnerEntry(
             name="lda",
-            build=_weighing(_lda),
+            build=_composed(_lda),
             options={"d_phi": int, "clip": yes_or_no, **WEIGHING, **AGREEING},
             n_sums=_balancing,
             labels_only=True,
         ),
         LearnerEntry(
             name="qda",
-            build=_weighing(_by_class(QDA, "qda")),
+            build=_composed(_by_class(QDA, "qda")),
             options={"shrinkage": float, "clip": yes_or_no, **WEIGHING, **AGREEING},
             n_sums=_balancing,
             labels_only=True,
         ),
         LearnerEntry(
             name="naive-bayes",
-            build=_weighing(_by_class(NaiveBayes, "naive-bayes")),
+            build=_composed(_by_class(NaiveBayes, "naive-bayes")),
             options={"shrinkage": float, "clip": yes_or_no, **WEIGHING, **AGREEING},
             n_sums=_balancing,
             labels_only=True,
         ),
         LearnerEntry(
             name="deepafl",
-            build=_weighing(_deepafl),
+            build=_composed(_deepafl),
             options={
                 "n_layers": int,
                 "d_phi": int,
@@ -551,7 +564,7 @@ LEARNERS: Mapping[str, LearnerEntry] = {
         ),
         LearnerEntry(
             name="safle",
-            build=_weighing(_safle),
+            build=_composed(_safle),
             options={
                 "n_buckets": int,
                 "group_size": int,

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analytic.agreeing import settled
 from analytic.evaluation import evaluation_of
 from analytic.fedhip import FedHiP, FedHiPModel
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model, model_to_bytes
-from analytic.weighted import Weighted
+from analytic.pipeline import Pipeline, settled
 from analytic_secagg.console.arguments import file, number
 from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.console.output_files import OutputFile, refuse_same_file
@@ -59,7 +58,7 @@ def _personalise(options: PersonaliseOptions) -> int:
         raise UsageError(f"{options.site} has no [client], and so no rows to personalise with")
     own = site.client.rows()
     alpha = _alpha(whole, saved.model, own, options.alpha)
-    if isinstance(whole, Weighted):  # whose own rows weigh as they did in the sum
+    if isinstance(whole, Pipeline):  # whose own rows weigh as they did in the sum
         (found,) = learner.personal_models(given, whole.own_statistics(saved.model, own), [alpha])
     else:
         (found,) = learner.personalise(given, own, [alpha])
@@ -72,8 +71,7 @@ def _personalise(options: PersonaliseOptions) -> int:
         rows = site.client.test_rows()
     except SiteFileError:
         return 0
-    was_agreed = whole.name.removeprefix("weighted-").startswith("agreed-")
-    targets = whole.evaluation_format(saved.model) if was_agreed else learner.target_format
+    targets = whole.evaluation_format(saved.model) if isinstance(whole, Pipeline) else learner.target_format
     for which, model in (("global", given), ("personal", personal)):
         judge: Any = evaluation_of(
             learner, model, n_targets=learner.n_targets, target_format=targets, max_rows=len(rows) or 1

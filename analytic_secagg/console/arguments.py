@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from analytic.errors import AnalyticError
 from analytic.row_format import RowFormat
-from analytic.weighted import BALANCED
+from analytic.weights import BALANCED
 from analytic_secagg.errors import FederationError, UsageError
 
 T = TypeVar("T")

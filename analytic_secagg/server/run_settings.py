@@ -10,11 +10,11 @@ from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from analytic.agreeing import Agreement, agreed_format
 from analytic.errors import AnalyticError
 from analytic.evaluation import evaluation_of
 from analytic.learner import AnalyticLearner
 from analytic.row_format import RowFormat
+from analytic.scaling import Agreement, agreed_format
 from analytic.sensitivity import Adjacency, Unit
 from analytic.statistics import LABELS
 from analytic_secagg.console.arguments import parse_options
@@ -40,7 +40,7 @@ class RunSettings(StrictModel):
         n_features: columns of a feature row.
         n_classes: labels are 0 to n_classes - 1; or columns of real targets.
         feature_format: fixed-point format, such as ``UQ5.11``; ``agreed`` or ``standardised`` for columns that a first
-            sum, or two, make alike (``analytic.agreeing``).
+            sum, or two, make alike (``analytic.scaling``).
         max_rows: rows of all clients together; without ``max_client_rows`` in the roster, each may hold an equal share.
         target_format: the same of real targets, whose range must hold them; ``labels`` for class labels, ``agreed``
             for real targets beside features that are agreed on.

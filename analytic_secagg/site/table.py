@@ -35,7 +35,7 @@ class Column(StrictModel):
     """What becomes of one column of a table.
 
     Args:
-        role: a feature, what is learned, or how often a row counts (whole numbers; see ``analytic.Weighted``).
+        role: a feature, what is learned, or how often a row counts (whole numbers; see ``analytic.Weights``).
         categories: of a text, in a fixed order: a column of zeros and ones each; of a target they are the classes.
             Empty for numbers.
         missing: what becomes of a missing value: ``refuse`` the table, put this number in its place, or ``flag``: 0,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analytic.agreeing import Agreement
 from analytic.row_format import RowFormat
+from analytic.scaling import Agreement
 from analytic_secagg.console.arguments import file, items
 from analytic_secagg.console.declaration import option
 from analytic_secagg.datasets import BUNDLED, FETCHED, Dataset, as_float, bundled, load_npz, split

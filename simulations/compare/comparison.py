@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, WithJsonSchema
 
-from analytic.agreeing import Agreed, Agreement, agreed_format
 from analytic.learner import AnalyticLearner, ClientRows
+from analytic.pipeline import Pipeline
 from analytic.row_format import RowFormat
+from analytic.scaling import Agreement, agreed_format
 from analytic.statistics import LABELS, bits_of_squares
-from analytic.weighted import Weighted
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
 from analytic_secagg.learners import CROSS_VALIDATED, ChosenLearner, LearnerSettings
@@ -310,12 +310,11 @@ def compare(dataset: Dataset, settings: CompareSettings, progress: Progress | No
 
 def _coarse(dataset: Dataset, feature_format: RowFormat, learner: AnalyticLearner[Any]) -> tuple[int, ...]:
     """Columns that the format hardly holds; where columns are agreed on, what the first total of all rows says."""
-    learner = getattr(learner, "learner", learner) if isinstance(learner, Weighted) else learner
-    if not isinstance(learner, Agreed):
+    scaler = learner.scaler if isinstance(learner, Pipeline) else None
+    if not isinstance(learner, Pipeline) or scaler is None:
         return feature_format.coarse_columns(dataset.x_train)
-    model = learner.init()
-    total = learner.client_statistics(model, ClientRows(dataset.x_train, dataset.y_train))
-    return tuple(place for place, few in enumerate(learner.update(model, total, 1).coarse) if few)
+    total = scaler.client_statistics(None, ClientRows(dataset.x_train, dataset.y_train), learner.head)
+    return tuple(place for place, few in enumerate(scaler.update(None, total, learner.head).coarse) if few)
 
 
 def parties(n_clients: int) -> tuple[PartyId, ...]:

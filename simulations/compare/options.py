@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from analytic.agreeing import Agreement
 from analytic.row_format import RowFormat
+from analytic.scaling import Agreement
 from analytic.sensitivity import ADJACENCIES, UNITS, Adjacency, Unit
 from analytic_secagg.console.arguments import budgets, count, file, named, natural, number, wholes
 from analytic_secagg.console.declaration import changed, option, part

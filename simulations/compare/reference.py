@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.agreeing import Agreed
 from analytic.learner import AnalyticLearner, ClientRows, fit_in_the_clear
+from analytic.pipeline import Pipeline
 from analytic.row_format import FloatMatrix
 from analytic.solve import one_blas_thread
 from analytic.statistics import UNKNOWN, one_hot
-from analytic.weighted import Weighted
 from analytic_secagg.datasets import Dataset
 from secagg import PartyId
 from simulations.data.partitions import Indices
@@ -73,11 +72,10 @@ class Float64Ridges:
 
     def of(self, rows: Indices, learner: Any, model: Any) -> FloatMatrix:
         """The weights of these rows' ridge, shape (d, c), with the penalty and the weights of rows that a model has."""
-        own, weighted = self._dataset.training.taken(rows), isinstance(learner, Weighted)
-        agreed, found = (learner.learner, model.model) if weighted else (learner, model)
-        units = agreed.units(found) if isinstance(agreed, Agreed) else None
-        unit = learner.denominator if weighted else 1
-        weights = learner.weights_of(model, own) / unit if weighted else np.ones(len(own))
+        own, units, weights = self._dataset.training.taken(rows), None, np.ones(len(rows))
+        if isinstance(learner, Pipeline):
+            units = None if learner.scaler is None else learner.column_map(model).units
+            weights = learner.weights_of(model, own) / model.denominator
         ridge = model.ridge if self._ridge is None else self._ridge
         key = hashlib.sha256(repr((ridge, units)).encode() + rows.tobytes() + weights.tobytes()).digest()
         if key not in self._known:

@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from analytic.agreeing import Agreed, settled
-from analytic.choosing import Chosen
 from analytic.learner import AnalyticLearner, ClientRows
+from analytic.pipeline import Pipeline
 from analytic.row_format import FloatMatrix
-from analytic.weighted import Weighted
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.in_process import Cost, FederatedRun, run_federation
 from analytic_secagg.learners import ChosenLearner
@@ -53,11 +51,8 @@ class ChoiceRecord(Record, title="choice"):
     @classmethod
     def of(cls, learner: Any, model: Any) -> ChoiceRecord | None:
         """What a learner that chooses has chosen; None of others."""
-        if isinstance(learner, Weighted):
-            learner = learner.learner
-        if isinstance(learner, Agreed):
-            learner = learner.learner
-        if not isinstance(learner, Chosen):
+        selection = learner.selection if isinstance(learner, Pipeline) else None
+        if selection is None:
             return None
         path = model.path
         return cls(
@@ -65,9 +60,9 @@ class ChoiceRecord(Record, title="choice"):
             ridges=path.values,
             error=path.mean,
             standard_error=path.standard_error,
-            folds=learner.n_folds,
-            criterion=learner.criterion,
-            rule=learner.rule,
+            folds=selection.n_folds,
+            criterion=selection.criterion,
+            rule=selection.rule,
         )
 
 
@@ -239,9 +234,8 @@ class Case:
     @property
     def n_sums(self) -> int:
         """How many sums the run takes."""
-        learner: Any = self.learner
-        agreement = getattr(learner.learner if isinstance(learner, Weighted) else learner, "agreement", None)
-        return self.chosen.n_sums + (agreement.n_sums if agreement else 0)
+        scaler = self.learner.scaler if isinstance(self.learner, Pipeline) else None
+        return self.chosen.n_sums + (scaler.agreement.n_sums if scaler else 0)
 
     @property
     def in_series(self) -> bool:
@@ -375,8 +369,6 @@ class Case:
         split, took_part = self.deal.split, federation.survivors[-1]
         learner: Any = self.learner
         model, pooled_model = federation.model, reference.model
-        if not isinstance(learner, Weighted):  # whose own rows have weights too
-            (learner, model), (_, pooled_model) = settled(learner, model), settled(learner, pooled_model)
         scores = personal_scores(
             learner,
             personalise,

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analytic.agreeing import Agreement
+from analytic.scaling import Agreement
 from analytic_secagg.learners import LEARNERS
 from simulations.compare.baselines import BaselineRecord
 from simulations.compare.comparison import Comparison

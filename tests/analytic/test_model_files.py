@@ -19,14 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import load, save
+from support.composed import choosing, of_kind, scaled, weighted
 from support.examples import examples
 from support.pairs import covering
 
 from analytic import model_files
 from analytic.afl import AFL, LinearModel
-from analytic.agreeing import Agreed
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
-from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
 from analytic.errors import NotReadyError, SpecificationError
 from analytic.fedhip import FedHiP
@@ -44,7 +43,6 @@ from analytic.partial_labels import PartialLabels
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe
-from analytic.weighted import Weighted
 from analytic_secagg.privacy import PrivacyPlan
 
 N, D, C = 50, 6, 3
@@ -257,11 +255,11 @@ def test_lists_within_lists_are_refused_as_the_files_fault(content, read):
 
 
 OF_PARTS: dict[str, Any] = {
-    "chosen": Chosen(
-        learner=AFL(n_features=D, n_targets=C, feature_format=Q("Q2.14"), max_rows=N), n_folds=3, ridges=(0.5, 2.0)
+    "chosen": choosing(
+        AFL(n_features=D, n_targets=C, feature_format=Q("Q2.14"), max_rows=N), n_folds=3, ridges=(0.5, 2.0)
     ),
-    "partial": PartialLabels(
-        learner=AFL(n_features=D, n_targets=C, feature_format=Q("Q2.14"), max_rows=N), patterns=((0, 1, 2),)
+    "partial": of_kind(
+        PartialLabels, AFL(n_features=D, n_targets=C, feature_format=Q("Q2.14"), max_rows=N), patterns=((0, 1, 2),)
     ),
 }
 
@@ -343,9 +341,9 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def _real_files() -> list[bytes]:
     learners = LEARNERS | OF_PARTS
-    learners |= {f"weighted {name}": Weighted(learner=learners[name], max_weight=3) for name in ("afl", "deepafl")}
+    learners |= {f"weighted {name}": weighted(learners[name], max_weight=3) for name in ("afl", "deepafl")}
     alike = replace(LEARNERS["afl"], feature_format=Q("Q0.20"))
-    learners |= {"agreed": Agreed(learner=alike, headroom=6), "logistic": Logistic(learner=alike, n_rounds=2)}
+    learners |= {"agreed": scaled(alike, headroom=6), "logistic": of_kind(Logistic, alike, n_rounds=2)}
     begun = [model_to_bytes(learner, learner.init()) for learner in learners.values()]
     return begun + [model_to_bytes(LEARNERS[name], model) for name in LEARNERS for model in histories(name)]
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.composed import of_kind, weighted
 
 from analytic import (
     AFL,
@@ -15,7 +16,6 @@ from analytic import (
     PartialLabels,
     RowFormat,
     SpecificationError,
-    Weighted,
 )
 from analytic.estimators import AFLClassifier, DeepAFLClassifier, SAFLeClassifier
 from analytic.learner import fit_in_the_clear, fit_pooled
@@ -36,7 +36,7 @@ LINEAR = AFL(
     columns=ColumnMap(exponents=(0,) * D, intercept=0),
 )
 PATTERNS = ((0, 1), (1, 2), (0, 1, 2))
-PARTIAL = PartialLabels(learner=LINEAR, patterns=PATTERNS)
+PARTIAL = of_kind(PartialLabels, LINEAR, patterns=PATTERNS)
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-7, 7, (N, D))
 Y = (X @ RNG.normal(size=(D, C)) > 0).astype(np.int64)
@@ -49,7 +49,7 @@ SITES = {k + 1: ROWS.taken(np.arange(N) % 6 == k) for k in range(6)}
 
 @pytest.mark.parametrize("weight", [1, 4])
 def test_each_class_is_that_of_the_pooled_rows_that_are_labelled_for_it(weight: int) -> None:
-    learner = PARTIAL if weight == 1 else Weighted(learner=PARTIAL, max_weight=weight)
+    learner = PARTIAL if weight == 1 else weighted(PARTIAL, max_weight=weight)
     sites = {party: rows.unweighted if weight == 1 else rows for party, rows in SITES.items()}
     weights = federate(sites, learner, "masked").model.weights
     copies = np.ones(N, dtype=np.int64) if weight == 1 else ROWS.weights
@@ -62,7 +62,7 @@ def test_each_class_is_that_of_the_pooled_rows_that_are_labelled_for_it(weight: 
 
 def test_a_pattern_of_few_sites_is_refused() -> None:
     """One site's Gram would be a total; weights do not make two sites of it."""
-    for learner, sites in ((PARTIAL, 1), (Weighted(learner=PARTIAL, max_weight=4), 1)):
+    for learner, sites in ((PARTIAL, 1), (weighted(PARTIAL, max_weight=4), 1)):
         rows = [SITES[party] if learner is not PARTIAL else SITES[party].unweighted for party in (1, 3, 4, 5, 6)]
         federation = Federation(learner, release=ReleasePolicy(min_survivors=2))
         step = federation.next_sum
@@ -121,6 +121,6 @@ def test_what_no_pattern_says_is_refused() -> None:
         with pytest.raises(SpecificationError, match="different ascending sets"):
             replace(PARTIAL, patterns=patterns)
     with pytest.raises(SpecificationError, match="without an RI process"):
-        replace(PARTIAL, learner=replace(LINEAR, ri_gamma=1.0))
+        replace(PARTIAL, ri_gamma=1.0)
     with pytest.raises(ValueError, match="should be a 1d array"):
         SAFLeClassifier().fit(X, np.abs(Y))

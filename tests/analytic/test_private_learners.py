@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.composed import of_kind
 from support.examples import examples
 from support.learner_driver import steps
 
@@ -52,7 +53,7 @@ DEEP = DeepAFL(
     n_features=5, n_targets=3, feature_bound=1.0, max_rows=200, n_layers=2, d_phi=9, d_f=7, ridge=1e-3, gamma=1e-3,
     row_map=BALLS,
 )  # fmt: skip
-ROUNDS = Logistic(learner=CENTRED, n_rounds=2)
+ROUNDS = of_kind(Logistic, CENTRED, n_rounds=2)
 KNOWING = CENTRED.with_noise([0.0], None)
 PERSONAL = FedHiP(**{one.name: getattr(KNOWING, one.name) for one in fields(KNOWING)})
 LEARNERS: list[Any] = [LINEAR, CENTRED, BIAS, ROUNDS, DEEP, replace(DEEP, fed_by_first=True), KNOWING, PERSONAL]
@@ -188,7 +189,7 @@ def test_a_lone_gradient_fills_its_bound_and_no_pair_leaves_theirs() -> None:
     centre, weights = np.zeros((1, 5)), np.zeros((5, 3))
     weights[0] = [0.0, 400.0, -400.0]
     solution = Solution(weights=weights, method="given", rank=5, reciprocal_condition=1.0)
-    model = LogisticModel(linear=LinearModel(solution=solution, centre=centre))
+    model = LogisticModel(solution=solution, centre=centre)
     row = np.array([[1.0, 0.0, 0.0, 0.0, 0.0]])
     one, other = (
         ROUNDS.client_statistics(model, ClientRows(given, np.array([label])))["gradient"]
@@ -204,8 +205,7 @@ def test_a_lone_gradient_fills_its_bound_and_no_pair_leaves_theirs() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"learner": DEEP}, "afl or random with a stated ridge, not deepafl"),
-        ({"learner": replace(EXACT, ri_gamma=1.0)}, "no RI process"),
+        ({"row_map": None, "solver": None, "ri_gamma": 1.0}, "no RI process"),
         ({"n_rounds": 0}, "at least one round, and a step and a scale above 0, not 0"),
         ({"step": float("nan")}, "at least one round"),
         ({"first_share": 1.0}, "lies between 0 and 1, not 1.0"),
@@ -217,7 +217,7 @@ def test_rounds_that_cannot_be_are_refused(changes: dict[str, Any], message: str
 
 
 def test_rounds_need_their_first_sum_and_are_bounded_by_record() -> None:
-    plain, own = Logistic(learner=EXACT, n_rounds=2), ClientRows(rows(3).features / 8, rows(3).targets)
+    plain, own = of_kind(Logistic, EXACT, n_rounds=2), ClientRows(rows(3).features / 8, rows(3).targets)
     first, second, *_, last = steps(plain, [own])
     assert (plain.sums_made(first), plain.sums_made(second), plain.sums_made(last)) == (0, 1, 3)
     stored = model_from_bytes(model_to_bytes(plain, second)).model
@@ -229,7 +229,7 @@ def test_rounds_need_their_first_sum_and_are_bounded_by_record() -> None:
     assert (judged.count, judged.gram.size) == (len(own), 0)
     with pytest.raises(SpecificationError, match="bounded by record only"):
         ROUNDS.bounded(RowTerms(client_rows=40))
-    assert ROUNDS.unbounded() == replace(ROUNDS, learner=ROUNDS.learner.unbounded())
+    assert ROUNDS.unbounded() == replace(ROUNDS, row_map=None, solver=None)
 
 
 def test_a_clients_sum_for_the_mean_is_bounded() -> None:

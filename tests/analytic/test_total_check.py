@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.composed import choosing, of_kind, scaled, weighted
 
 from analytic.afl import AFL
-from analytic.agreeing import Agreed, agreed_format
 from analytic.bucketing import FixedThresholds, QuantileThresholds
-from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
 from analytic.discriminant import LDA, QDA
 from analytic.errors import AnalyticError, ImpossibleTotalError
@@ -23,12 +22,13 @@ from analytic.learner import AnalyticLearner, ClientRows
 from analytic.logistic import Logistic
 from analytic.naive_bayes import NaiveBayes
 from analytic.partial_labels import PartialLabels
+from analytic.pipeline import Pipeline
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.safle import SAFLe
+from analytic.scaling import agreed_format
 from analytic.statistics import IntMatrix, IntVector, Statistics
 from analytic.total_check import EXACT_SIZE, exceeding_columns, is_semidefinite
-from analytic.weighted import Weighted
 from analytic_secagg.federation import Federation
 from analytic_secagg.in_process import run_federation
 from analytic_secagg.modes import MODES
@@ -54,13 +54,13 @@ LEARNERS: dict[str, AnalyticLearner[Any]] = {
     "lda": LDA(**SIZES, columns=ONES, ri_gamma=0.5, max_clients=9),
     "qda": QDA(**SIZES, columns=ONES, ri_gamma=0.5, max_clients=9),
     "naive-bayes": NaiveBayes(**SIZES, columns=ONES, ri_gamma=0.5, max_clients=9),
-    "chosen": Chosen(learner=AFL(**SIZES | {"ridge": 0.0}), n_folds=2),
-    "weighted": Weighted(learner=PLAIN, max_weight=4),
-    "weighted lda": Weighted(learner=LDA(**SIZES, columns=ONES), max_weight=4),
-    "weighted qda": Weighted(learner=QDA(**SIZES, columns=ONES, ri_gamma=0.5, max_clients=9), max_weight=4),
-    "weighted chosen": Weighted(learner=Chosen(learner=AFL(**SIZES | {"ridge": 0.0}), n_folds=C), max_weight=4),
-    "weighted safle": Weighted(
-        learner=SAFLe(
+    "chosen": choosing(AFL(**SIZES | {"ridge": 0.0}), n_folds=2),
+    "weighted": weighted(PLAIN, max_weight=4),
+    "weighted lda": weighted(LDA(**SIZES, columns=ONES), max_weight=4),
+    "weighted qda": weighted(QDA(**SIZES, columns=ONES, ri_gamma=0.5, max_clients=9), max_weight=4),
+    "weighted chosen": weighted(choosing(AFL(**SIZES | {"ridge": 0.0}), n_folds=C), max_weight=4),
+    "weighted safle": weighted(
+        SAFLe(
             n_features=D,
             n_classes=C,
             max_rows=900,
@@ -69,10 +69,10 @@ LEARNERS: dict[str, AnalyticLearner[Any]] = {
         ),
         max_weight=4,
     ),
-    "balanced": Weighted(learner=replace(PLAIN, max_rows=10**6), class_weights="balanced", denominator=4),
-    "partial": PartialLabels(learner=PLAIN, patterns=((0, 1, 2), (0, 2))),
-    "logistic": Logistic(learner=PLAIN, n_rounds=1),
-    "agreed": Agreed(learner=AFL(**SIZES | {"feature_format": agreed_format(900)}), agreement="standardised"),  # type: ignore[arg-type]
+    "balanced": weighted(replace(PLAIN, max_rows=10**6), class_weights="balanced", denominator=4),
+    "partial": of_kind(PartialLabels, PLAIN, patterns=((0, 1, 2), (0, 2))),
+    "logistic": of_kind(Logistic, PLAIN, n_rounds=1),
+    "agreed": scaled(AFL(**SIZES | {"feature_format": agreed_format(900)}), agreement="standardised"),  # type: ignore[arg-type]
     "deepafl": DeepAFL(n_features=D, n_targets=C, feature_bound=4.0, max_rows=900, n_layers=1, d_phi=7, d_f=5),
     "safle": SAFLe(
         n_features=D,
@@ -277,8 +277,8 @@ def test_targets_beyond_their_format_are_refused(columns: ColumnMap | None) -> N
 
 
 def with_room(learner: Any) -> Any:
-    if isinstance(learner, Chosen):
-        return replace(learner, learner=with_room(learner.learner))
+    if isinstance(learner, Pipeline):
+        return replace(learner, head=with_room(learner.head))
     return replace(learner, max_rows=10**5)
 
 
@@ -294,7 +294,7 @@ SQUARES: dict[str, tuple[Callable[[IntVector], None], str]] = {
 @pytest.mark.parametrize("inner", ["afl", "lda", "qda", "chosen", "safle"])
 def test_squares_that_no_whole_weights_have_are_refused(inner: str, kind: str) -> None:
     """Squares that are too small would make one heavy row, or a few, count as thousands to the gates."""
-    learner: Any = Weighted(learner=with_room(LEARNERS[inner]), max_weight=1000)
+    learner: Any = weighted(with_room(LEARNERS[inner]), max_weight=1000)
     rng, tamper = np.random.default_rng(3), SQUARES[kind]
     rows = ClientRows(rng.uniform(-3.9, 3.9, (40, D)), np.arange(40) % C, np.array([1000] + [1] * 39))
     spec = learner.next_sum(learner.init())

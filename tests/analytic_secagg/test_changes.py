@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.composed import choosing, weighted
 from support.pairs import covering
 
 from analytic import (
     AFL,
     LDA,
     QDA,
-    Chosen,
     ClientRows,
     ColumnMap,
     DeepAFL,
@@ -29,7 +29,6 @@ from analytic import (
     RandomMap,
     RowFormat,
     SAFLe,
-    Weighted,
     load_model,
     save_model,
 )
@@ -124,7 +123,7 @@ OF_ONE_SUM: dict[str, Any] = {
         ri_gamma=0.25,
         lift=RandomMap(n_features=6, n_columns=9, seed=1, feature_bound=4.0),
     ),
-    "weighted": Weighted(learner=AFL(**LINEAR, ri_gamma=0.25), max_weight=3),
+    "weighted": weighted(AFL(**LINEAR, ri_gamma=0.25), max_weight=3),
     "fedhip": FedHiP(**LINEAR, ridge=1.0, ri_gamma=0.5),
     "lda": LDA(**LINEAR, ri_gamma=0.25, columns=INTERCEPT),
     "qda": QDA(**LINEAR, ri_gamma=0.25, columns=INTERCEPT),
@@ -195,7 +194,7 @@ def test_classes_come_with_a_batch(learner: Any) -> None:
 
 @pytest.mark.parametrize("name", ["weighted", "safle", "chosen"])
 def test_classes_come_to_no_learner_of_another_total(name: str) -> None:
-    learner = Chosen(learner=AFL(**LINEAR)) if name == "chosen" else OF_ONE_SUM[name]
+    learner = choosing(AFL(**LINEAR)) if name == "chosen" else OF_ONE_SUM[name]
     before = total_of(learner, {party: rows_of(party, name) for party in OLD})
     with pytest.raises(ChangeRefusedError, match=f"not to {learner.name}"):
         with_classes(learner, before, 5)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from analytic.afl import AFL
-from analytic.agreeing import Agreement
 from analytic.bucketing import FixedThresholds
 from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
@@ -17,6 +16,7 @@ from analytic.learner import ClientRows, fit_pooled
 from analytic.parts import together
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
+from analytic.scaling import Agreement
 from analytic_secagg.console.arguments import named, parse_options
 from analytic_secagg.errors import UsageError
 from analytic_secagg.in_process import run_federation
@@ -181,7 +181,7 @@ def test_random_features_have_an_intercept_where_one_is_asked_for(name: str, opt
 
 def test_headroom_is_of_columns_that_are_agreed_on() -> None:
     learner: Any = LEARNERS["safle"].build(settings(agreement=Agreement.AGREED, options={"headroom": 2}))
-    assert learner.headroom == 2
+    assert learner.scaler.headroom == 2
     with pytest.raises(UsageError, match="headroom is of columns that are agreed on"):
         LEARNERS["safle"].build(settings(options={"headroom": 2}))
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.composed import choosing, of_kind
 
 from analytic.afl import AFL
 from analytic.bucketing import FixedThresholds, QuantileThresholds
-from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
 from analytic.errors import SpecificationError
 from analytic.fedhip import FedHiP
@@ -166,7 +166,7 @@ def test_a_sum_that_breaks_the_promise_is_refused() -> None:
         (COUNTS, 0.05, None),
         (FEDHIP, 0.0, "statistics"),
         (DEEP, 0.0, "sum 0"),
-        (Logistic(learner=LINEAR, n_rounds=1), 0.0, "statistics"),
+        (of_kind(Logistic, LINEAR, n_rounds=1), 0.0, "statistics"),
     ],
 )
 def test_a_client_that_is_given_a_noisy_total_takes_its_own_share_off(
@@ -202,7 +202,7 @@ def test_a_map_of_the_learners_own_is_kept() -> None:
     [
         (
             PLAN,
-            Chosen(learner=replace(LINEAR, ridge=0.0)),
+            choosing(replace(LINEAR, ridge=0.0)),
             PrivacyError,
             "has no private form; take afl, fedhip, random, logistic, deepafl",
         ),

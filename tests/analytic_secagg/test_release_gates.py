@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from analytic.agreeing import Agreement
 from analytic.errors import SpecificationError
 from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
+from analytic.scaling import Agreement
 from analytic.statistics import Statistics, StatisticsSpec
 from analytic_secagg.federation import Federation
 from analytic_secagg.learners import LEARNERS, LearnerSettings

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analytic.agreeing import Agreement
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import RowFormat
+from analytic.scaling import Agreement
 from analytic.statistics import LABELS
 from analytic_secagg.learners import LEARNERS, LearnerSettings
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from analytic.afl import AFL
-from analytic.choosing import Chosen
 from analytic.errors import SpecificationError
+from analytic.selection import RidgeCV
 from analytic_secagg.modes import Mode, fresh_identity
 from analytic_secagg.site.journal import Journal
 from analytic_secagg.site.state import SessionFolder
@@ -192,11 +192,12 @@ class Folds(_OfParts):
         if not isinstance(bench.learner, AFL):
             raise NotTriedError(f"{self.title}: {bench.learner.name} chooses no ridge so")
         try:
-            chosen = Chosen(learner=bench.learner, n_folds=FOLDS)
+            selection = RidgeCV(n_folds=FOLDS)
+            selection.check(bench.learner)
         except SpecificationError as error:
             raise NotTriedError(f"{self.title}: {error}") from error
         indices = np.concatenate(list(cohort.values()))
-        place = chosen.folds(bench.population.rows(indices))
+        place = selection.deal(bench.population.rows(indices), bench.learner)
         for fold in range(FOLDS_TRIED):
             own = indices[place == fold]
             vector = bench.vector(own)

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.composed import choosing
 from support.crashes import KilledError
 from support.lying_server import LyingServer
 from support.rehearsed import CLIENTS, Rehearsal, database, edit_all, rehearse, run_config, site
 
 from analytic import AFL, ClientRows, ColumnMap, RowFormat
-from analytic.choosing import Chosen
 from analytic.evaluation import ClassEvaluation, LabelsEvaluation
 from analytic.fedhip import FedHiP
 from analytic.learner import fit_pooled
@@ -206,7 +206,7 @@ SMALL: dict[str, Any] = {"n_features": 4, "n_targets": 2, "feature_format": RowF
 
 def test_two_learners_have_two_digests() -> None:
     """``learner`` is a field of learners around others, and takes the place of the name in the first line."""
-    one, two = Chosen(learner=AFL(**SMALL)), Chosen(learner=FedHiP(**SMALL))
+    one, two = choosing(AFL(**SMALL)), choosing(FedHiP(**SMALL))
     assert one.name != two.name
     assert configuration_digest(one) != configuration_digest(two)
 

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from analytic.afl import AFL
-from analytic.agreeing import Agreed
 from analytic.bucketing import MAX_BUCKETS, Encoding, QuantileThresholds
-from analytic.choosing import Chosen
 from analytic.deepafl import ABLATIONS, DeepAFL
 from analytic.discriminant import QDA
 from analytic.features import PROJECTIONS
@@ -23,7 +21,9 @@ from analytic.naive_bayes import NaiveBayes
 from analytic.random_map import RandomMap
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
-from analytic.weighted import Weighted
+from analytic.scaling import Scaler
+from analytic.selection import RidgeCV
+from analytic.weights import Weights
 from analytic_secagg.console.process import EXIT_CODES
 from analytic_secagg.learners import (
     AUTHORS_LAW,
@@ -71,7 +71,7 @@ def shown(value: Any) -> str:
 
 def options() -> Iterator[tuple[str, str, Any]]:
     """(heading, option, default) of every option of every learner and baseline, as the code has them."""
-    own = defaults(Chosen)
+    own = defaults(RidgeCV)
     choosing = own | {"folds": own["n_folds"], "fold_seed": own["seed"]}
     of_learners = {
         "afl": defaults(AFL) | choosing | {"intercept": None, "ablation": None},
@@ -87,7 +87,7 @@ def options() -> Iterator[tuple[str, str, Any]]:
         "deepafl": defaults(DeepAFL) | AUTHORS_LAW,
         "safle": defaults(SAFLe) | defaults(QuantileThresholds) | {"thresholds": Thresholds.QUANTILES},
     }
-    weighing = defaults(Weighted) | {"patterns": None, "headroom": defaults(Agreed)["headroom"]}
+    weighing = defaults(Weights) | {"patterns": None, "headroom": defaults(Scaler)["headroom"]}
     for name, entry in LEARNERS.items():
         for option in entry.options:
             yield name, option, (weighing | of_learners[name])[option]

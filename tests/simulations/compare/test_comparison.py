@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analytic.agreeing import Agreement
 from analytic.errors import AnalyticError
 from analytic.row_format import RowFormat
+from analytic.scaling import Agreement
 from analytic_secagg.datasets import Dataset, bundled
 from analytic_secagg.errors import UsageError
 from analytic_secagg.learners import LEARNERS, ChosenLearner, LearnerSettings

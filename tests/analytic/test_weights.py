@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 from sklearn.utils.class_weight import compute_class_weight
+from support.composed import choosing, weighted
 
 from analytic import (
     AFL,
@@ -18,16 +19,16 @@ from analytic import (
     NotReadyError,
     RowFormat,
     SpecificationError,
-    Weighted,
     fit_pooled,
 )
-from analytic.choosing import Chosen
 from analytic.discriminant import QDA
 from analytic.estimators import AFLClassifier, AFLRegressor
 from analytic.learner import fit_in_the_clear
 from analytic.model_files import model_from_bytes, model_to_bytes
+from analytic.pipeline import Pipeline
 from analytic.row_format import ColumnMap
 from analytic.row_map import RowMap, RowTerms
+from analytic.weights import Weights
 from analytic_secagg import federate
 from analytic_secagg.errors import FederationError
 from analytic_secagg.federation import Federation, Step
@@ -44,7 +45,15 @@ RNG = np.random.default_rng(7)
 X = RNG.uniform(-7, 7, (N, D))
 Y = RNG.choice(C, N, p=[0.7, 0.2, 0.1])
 W = RNG.integers(0, 9, N)
-BALANCED = Weighted(learner=LINEAR, max_weight=8, class_weights="balanced", denominator=1024)
+
+
+def weighing(learner: Pipeline, **own: Any) -> Pipeline:
+    """The learner whose rows weigh in another way."""
+    assert learner.weights is not None
+    return replace(learner, weights=replace(learner.weights, **own))
+
+
+BALANCED = weighted(LINEAR, max_weight=8, class_weights="balanced", denominator=1024)
 
 
 def clients(weights: np.ndarray | None = W) -> dict[int, ClientRows]:
@@ -56,20 +65,20 @@ def test_weights_beyond_what_all_rows_may_weigh_are_refused() -> None:
     """Products of such weights could leave int64, and a row would silently weigh nothing."""
     for change in ({"max_weight": 2**40}, {"max_weight": 2**32, "class_weights": (2**40, 1, 1)}):
         with pytest.raises(SpecificationError, match=r"a row may weigh .*, more than the"):
-            replace(BALANCED, **{"class_weights": (), **change})  # type: ignore[arg-type]
+            weighing(BALANCED, **{"class_weights": (), **change})
     with pytest.raises(InvalidRowsError, match="fewer than no rows"):
         BALANCED.update(BALANCED.init(), {"classes": np.array([-2, 3, 4]), "count": np.array(5)}, 1)
 
 
 def test_a_ridge_that_was_chosen_is_in_the_units_of_weights_as_they_are_meant() -> None:
     """Stated instead of chosen it gives the same weights; it came out 1 024 times as large."""
-    choosing = replace(BALANCED, learner=Chosen(learner=replace(LINEAR, ridge=0.0), n_folds=3))
-    found = fit_pooled(choosing, ClientRows(X, Y))
-    stated = replace(BALANCED, learner=replace(LINEAR, ridge=found.ridge))
+    learner = choosing(replace(BALANCED, head=replace(LINEAR, ridge=0.0)), n_folds=3)
+    found = fit_pooled(learner, ClientRows(X, Y))
+    stated = replace(BALANCED, head=replace(LINEAR, ridge=found.ridge))
     weights = stated.weights_bytes(fit_pooled(stated, ClientRows(X, Y)))
-    assert choosing.weights_bytes(found) == weights
+    assert learner.weights_bytes(found) == weights
     assert found.path.choice == found.ridge
-    saved = model_from_bytes(model_to_bytes(choosing, found))
+    saved = model_from_bytes(model_to_bytes(learner, found))
     assert saved.model.ridge == found.ridge
     chosen = AFLClassifier(ridge="cv", class_weight="balanced").fit(X, Y)
     again = AFLClassifier(ridge=chosen.ridge_, class_weight="balanced").fit(X, Y)
@@ -83,8 +92,8 @@ FEDHIP = FedHiP(n_features=D, n_targets=C, feature_format=LINEAR.feature_format,
 
 @pytest.mark.parametrize("learner", [LINEAR, FEDHIP], ids=["afl", "fedhip"])
 def test_balanced_weights_are_those_of_scikit_learn_up_to_their_unit(learner: AFL) -> None:
-    weighing = replace(BALANCED, learner=learner)
-    model = fit_in_the_clear(weighing, list(clients(None).values()))
+    balanced = replace(BALANCED, head=learner)
+    model = fit_in_the_clear(balanced, list(clients(None).values()))
     found = np.array(model.class_weights) / 1024
     wanted = compute_class_weight("balanced", classes=np.arange(C), y=Y)
     assert (found <= wanted).all()
@@ -92,34 +101,37 @@ def test_balanced_weights_are_those_of_scikit_learn_up_to_their_unit(learner: AF
     weights = np.array(model.class_weights)[Y] / 1024
     ridge = Ridge(alpha=0.5, fit_intercept=False, solver="cholesky").fit(X, np.eye(C)[Y], sample_weight=weights)
     assert np.allclose(model.weights, ridge.coef_.T, atol=1e-3)  # rows are truncated to 2^-12
-    assert weighing.weights_bytes(fit_pooled(weighing, ClientRows(X, Y))) == weighing.weights_bytes(model)
-    content = model_to_bytes(weighing, model, with_totals=True)
+    assert balanced.weights_bytes(fit_pooled(balanced, ClientRows(X, Y))) == balanced.weights_bytes(model)
+    content = model_to_bytes(balanced, model, with_totals=True)
     saved = model_from_bytes(content)
-    assert (saved.model.class_weights, saved.learner) == (model.class_weights, weighing)
-    assert weighing.context_bytes(saved.model) == weighing.context_bytes(model)
-    assert weighing.exact_scores(model, X).tobytes() == learner.exact_scores(model.model, X).tobytes()
-    assert repr(weighing.layers(model)) == repr(learner.layers(model.model))
+    assert (saved.model.class_weights, saved.learner) == (model.class_weights, balanced)
+    assert balanced.context_bytes(saved.model) == balanced.context_bytes(model)
+    assert balanced.exact_scores(model, X).tobytes() == learner.exact_scores(model.head, X).tobytes()
+    assert repr(balanced.layers(model)) == repr(learner.layers(model.head))
 
 
 WEIGHINGS = pytest.mark.parametrize(
-    "weighing",
+    "learner",
     [
-        {"class_weights": ()},
-        {"class_weights": (1, 2, 30)},
-        {"class_weights": (0, 0, 0)},
-        {"class_weights": "balanced"},
-        {"class_weights": "balanced", "max_weight": 1},
-        {"class_weights": "balanced", "learner": Chosen(learner=replace(LINEAR, ridge=0.0), n_folds=2)},
+        weighing(BALANCED, class_weights=()),
+        weighing(BALANCED, class_weights=(1, 2, 30)),
+        weighing(BALANCED, class_weights=(0, 0, 0)),
+        BALANCED,
+        weighing(BALANCED, max_weight=1),
+        choosing(replace(BALANCED, head=replace(LINEAR, ridge=0.0)), n_folds=2),
     ],
     ids=["own", "stated", "no", "balanced", "balanced alone", "balanced folds"],
 )
 
 
+def heaviest_rows(weights: Weights) -> dict[int, ClientRows]:
+    return clients(None if weights.max_weight == 1 else np.full(N, weights.max_weight))
+
+
 @WEIGHINGS
-def test_a_client_may_hold_as_many_rows_as_agreed_whatever_they_weigh(weighing: dict[str, Any]) -> None:
+def test_a_client_may_hold_as_many_rows_as_agreed_whatever_they_weigh(learner: Any) -> None:
     """Every client holds eight; the bounds are those of eight rows of the largest weight, and not a unit more."""
-    learner = replace(BALANCED, **weighing)
-    heavy = clients(None if learner.max_weight == 1 else np.full(N, learner.max_weight))
+    heavy = heaviest_rows(learner.weights)
     model = federate(heavy, learner, "masked", max_client_rows=8).model
     assert learner.weights_bytes(model) == learner.weights_bytes(federate(heavy, learner, "plain").model)
     with pytest.raises(InvalidRowsError, match="client 1: one client may hold 7 rows, and these 8 are more"):
@@ -127,14 +139,12 @@ def test_a_client_may_hold_as_many_rows_as_agreed_whatever_they_weigh(weighing: 
 
 
 @WEIGHINGS
-def test_an_equal_share_of_the_rows_is_one_whatever_they_weigh(weighing: dict[str, Any]) -> None:
+def test_an_equal_share_of_the_rows_is_one_whatever_they_weigh(learner: Any) -> None:
     """There is room for forty rows of the largest weight, eight for each client, which their bounds let through."""
-    learner = replace(BALANCED, **weighing)
-    heaviest = learner.denominator if learner.class_weights == "balanced" else max((1, *learner.class_weights))
-    linear = replace(LINEAR, max_rows=N * learner.max_weight * heaviest)
-    inner = linear if learner.learner is LINEAR else replace(learner.learner, learner=replace(linear, ridge=0.0))
-    learner = replace(learner, learner=inner)
-    heavy = clients(None if learner.max_weight == 1 else np.full(N, learner.max_weight))
+    weights = learner.weights
+    heaviest = weights.denominator if weights.is_balanced else max((1, *weights.stated))
+    learner = replace(learner, head=replace(learner.head, max_rows=N * weights.max_weight * heaviest))
+    heavy = heaviest_rows(weights)
     federation, too_many = Federation(learner, release=None, n_clients=5), ClientRows(X[:9], Y[:9])
     while (step := federation.next_sum) is not None:
         with pytest.raises(
@@ -150,7 +160,7 @@ def test_an_equal_share_of_the_rows_is_one_whatever_they_weigh(weighing: dict[st
 
 
 def test_the_bounds_of_a_client_are_those_of_its_rows_at_their_heaviest() -> None:
-    learner = replace(BALANCED, class_weights=(1, 2, 30), denominator=1)
+    learner = weighing(BALANCED, class_weights=(1, 2, 30), denominator=1)
     step = Step.of(learner, learner.init(), max_client_rows=8)
     assert step is not None
     bounds = {segment.name: segment.client_bound for segment in step.layout.segments}
@@ -170,7 +180,7 @@ def test_an_estimator_is_what_its_federation_is() -> None:
     model = federate(clients(), BALANCED, "plain").model
     assert own.model_.weights.tobytes() == model.weights.tobytes()
     assert (AFLClassifier.from_model(BALANCED, model).predict(X) == own.predict(X)).all()
-    chosen = replace(BALANCED, learner=Chosen(learner=replace(LINEAR, ridge=0.0), n_folds=2))
+    chosen = choosing(replace(BALANCED, head=replace(LINEAR, ridge=0.0)), n_folds=2)
     by_folds = federate(clients(), chosen, "plain").model
     assert chosen.decision_function(by_folds, X).shape == (N, C)
     regressor = AFLRegressor().fit(X, X @ np.arange(D), sample_weight=W)
@@ -197,16 +207,16 @@ def test_weighted_batches_are_weighted_rows() -> None:
 
 
 def test_a_client_personalises_with_its_weighted_rows() -> None:
-    learner, one = Weighted(learner=FEDHIP, max_weight=8), clients()[1]
+    learner, one = weighted(FEDHIP, max_weight=8), clients()[1]
     model = fit_in_the_clear(learner, list(clients().values()))
     assert one.weights is not None
     copies = ClientRows(np.repeat(one.features, one.weights, axis=0), np.repeat(one.targets, one.weights))
-    (found,), (wanted,) = learner.personalise(model, one, [10.0]), FEDHIP.personalise(model.model, copies, [10.0])
+    (found,), (wanted,) = learner.personalise(model, one, [10.0]), FEDHIP.personalise(model.head, copies, [10.0])
     assert found.weights.tobytes() == wanted.weights.tobytes()
 
 
 def test_a_personal_model_beside_a_chosen_penalty_has_its_weights() -> None:
-    learner = Weighted(learner=Chosen(learner=replace(FEDHIP, ridge=0.0), n_folds=2), max_weight=8)
+    learner = weighted(choosing(replace(FEDHIP, ridge=0.0), n_folds=2), max_weight=8)
     model = fit_in_the_clear(learner, list(clients().values()))
     (personal,) = learner.personalise(model, clients()[1], [10.0])
     assert learner.weights_bytes(personal) == personal.weights.tobytes()
@@ -214,7 +224,7 @@ def test_a_personal_model_beside_a_chosen_penalty_has_its_weights() -> None:
 
 def test_gates_count_what_weights_are_worth() -> None:
     """Nine rows of weight one beside one of 1 000 are no thousand rows."""
-    learner = Weighted(learner=LINEAR, max_weight=1000)
+    learner = weighted(LINEAR, max_weight=1000)
     rows = ClientRows(X[:10], Y[:10], np.array([1000] + [1] * 9))
     total = learner.client_statistics(learner.init(), rows)
     assert total[1].count == 1009
@@ -230,7 +240,7 @@ def test_a_heavy_row_hides_in_no_class_behind_the_others(name: str) -> None:
     """67 is the sum of its class's weights, which are worth one row; of each other class the weights are worth 20."""
     inner: Any = {
         "afl": LINEAR,
-        "folds": Chosen(learner=replace(LINEAR, ridge=0.0), n_folds=2),
+        "folds": choosing(replace(LINEAR, ridge=0.0), n_folds=2),
         "qda": QDA(
             n_features=D,
             n_targets=C,
@@ -240,7 +250,7 @@ def test_a_heavy_row_hides_in_no_class_behind_the_others(name: str) -> None:
         ),
     }[name]
     rng, labels = np.random.default_rng(0), np.where(np.arange(44) < 40, np.arange(44) % 2, 2)
-    learner = Weighted(learner=inner, max_weight=64)
+    learner = weighted(inner, max_weight=64)
     step = learner.next_sum(learner.init())
     assert step is not None
     sent = step.to_vector(
@@ -261,7 +271,7 @@ def test_a_heavy_row_hides_in_no_class_behind_the_others(name: str) -> None:
 def test_a_light_row_is_a_row_to_gates() -> None:
     """Beside heavy ones a fold, or a class in it, of one light row is worth a fraction, which is not nobody."""
     inner = replace(LINEAR, ridge=0.0)
-    learner = Weighted(learner=Chosen(learner=inner, n_folds=2), max_weight=1000)
+    learner = weighted(choosing(inner, n_folds=2), max_weight=1000)
     rows = ClientRows(X[:12], np.array([0] * 11 + [1]), np.array([1000, *[1] * 11]))
     total = learner.client_statistics(learner.init(), rows)
     found: Any = learner.exact_total(learner.init(), total, 1)
@@ -275,7 +285,7 @@ def test_a_light_row_is_a_row_to_gates() -> None:
 def test_low_bits_of_a_total_are_those_of_the_light_class() -> None:
     """Why class weights are agreed on: beside a class of weight 2^20 another's Gram shows modulo 2^20."""
     labels = np.arange(N) % 2
-    learner = Weighted(learner=replace(LINEAR, n_targets=2, max_rows=2**26), class_weights=(1, 2**20))
+    learner = weighted(replace(LINEAR, n_targets=2, max_rows=2**26), class_weights=(1, 2**20))
     _, total = learner.client_statistics(learner.init(), ClientRows(X, labels))
     light = replace(LINEAR, n_targets=2).own_statistics(ClientRows(X[labels == 0], labels[labels == 0]))
     assert (total.gram % 2**20 == light.gram % 2**20).all()
@@ -293,39 +303,39 @@ def test_low_bits_of_a_total_are_those_of_the_light_class() -> None:
 )
 def test_other_weights_are_refused(weights: np.ndarray, message: str) -> None:
     with pytest.raises(InvalidRowsError, match=message):
-        fit_pooled(Weighted(learner=LINEAR, max_weight=8), ClientRows(X, Y, weights))
+        fit_pooled(weighted(LINEAR, max_weight=8), ClientRows(X, Y, weights))
 
 
 def test_weights_are_for_those_who_agreed_and_have_room() -> None:
     rows = ClientRows(X, Y, W)
-    with pytest.raises(InvalidRowsError, match=r"counts every row once: agree on Weighted\(learner"):
+    with pytest.raises(InvalidRowsError, match=r"counts every row once: agree on Pipeline\(head"):
         fit_pooled(LINEAR, rows)
     with pytest.raises(InvalidRowsError, match=r"add up to .* more than the 10 "):
-        fit_pooled(Weighted(learner=replace(LINEAR, max_rows=10), max_weight=8), rows)
+        fit_pooled(weighted(replace(LINEAR, max_rows=10), max_weight=8), rows)
     with pytest.raises(SpecificationError, match="a max_rows of"):
-        fit_pooled(replace(BALANCED, learner=replace(LINEAR, max_rows=1000)), rows)
+        fit_pooled(replace(BALANCED, head=replace(LINEAR, max_rows=1000)), rows)
     with pytest.raises(InvalidRowsError, match=r"add up to .* more than max_rows=10"):
-        fit_pooled(replace(BALANCED, learner=replace(LINEAR, max_rows=10), denominator=1), rows)
+        fit_pooled(weighing(replace(BALANCED, head=replace(LINEAR, max_rows=10)), denominator=1), rows)
     with pytest.raises(InvalidRowsError, match=r"one class a row, labels of shape \(n,\), not \(40, 3\)"):
         fit_pooled(BALANCED, ClientRows(X, np.eye(C)[Y], W))
     with pytest.raises(NotReadyError, match="the total of the class counts, which has not arrived"):
         BALANCED.weights_of(BALANCED.init(), rows)
     with pytest.raises(SpecificationError, match="weighted-afl makes no personal models; take fedhip"):
-        Weighted(learner=LINEAR).personalise(Weighted(learner=LINEAR).init(), rows, [1.0])
+        weighted(LINEAR).personalise(weighted(LINEAR).init(), rows, [1.0])
     with pytest.raises(SpecificationError, match="3 classes need as many whole numbers"):
-        Weighted(learner=LINEAR, class_weights=(1, 2))
+        weighted(LINEAR, class_weights=(1, 2))
     with pytest.raises(SpecificationError, match="power of two"):
-        replace(BALANCED, denominator=1000)
+        weighing(BALANCED, denominator=1000)
     with pytest.raises(SpecificationError, match="real targets have no classes"):
-        replace(BALANCED, learner=replace(LINEAR, target_format=RowFormat.parse("Q3.8")))
+        replace(BALANCED, head=replace(LINEAR, target_format=RowFormat.parse("Q3.8")))
 
 
 def test_noise_is_for_rows_that_count_once() -> None:
     plan = PrivacyPlan(epsilon=1.0, promised_survivors=5)
     with pytest.raises(PrivacyError, match="no private form"):
-        plan.apply(Weighted(learner=LINEAR, max_weight=8))
+        plan.apply(weighted(LINEAR, max_weight=8))
     bounded = replace(LINEAR, row_map=RowMap.of(RowTerms(fraction_bits=8)))
     with pytest.raises(SpecificationError, match="noise is made for rows that"):
-        Weighted(learner=bounded, max_weight=8)
+        weighted(bounded, max_weight=8)
     with pytest.raises(InvalidRowsError, match="counts every row once"):
         fit_pooled(bounded, ClientRows(X, Y, W))

@@ -8,18 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
+from support.composed import choosing
 from support.learner_driver import steps
 
 from analytic.afl import AFL
-from analytic.choosing import Chosen, Criterion
 from analytic.discriminant import LDA
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.estimators import AFLRegressor
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, fit_in_the_clear, fit_pooled
 from analytic.model_files import model_from_bytes, model_to_bytes
+from analytic.pipeline import Pipeline
 from analytic.row_format import ColumnMap, RowFormat
+from analytic.selection import Criterion
 from analytic.statistics import LABELS
 from analytic.validation_path import Path, Rule
 from analytic_secagg import federate
@@ -39,8 +42,8 @@ SIZES: dict[str, Any] = {
     "max_rows": 200,
 }
 ONE = ColumnMap(exponents=(0,) * 5, intercept=1)
-REAL = Chosen(
-    learner=AFL(
+REAL = choosing(
+    AFL(
         **SIZES,
         n_targets=2,
         target_format=RowFormat(integer_bits=0, fraction_bits=20),
@@ -48,9 +51,18 @@ REAL = Chosen(
     ),
     ridges=(100.0, 0.01, 1.0, 10.0, 0.1),
 )
-CLASSES = Chosen(
-    learner=AFL(**SIZES, n_targets=3, columns=ONE), n_folds=3, criterion=Criterion.CLASSES, ridges=(0.1, 10.0)
-)
+CLASSES = choosing(AFL(**SIZES, n_targets=3, columns=ONE), n_folds=3, criterion=Criterion.CLASSES, ridges=(0.1, 10.0))
+
+
+def folds_of(learner: Pipeline, rows: ClientRows) -> NDArray[np.intp]:
+    assert learner.selection is not None
+    return learner.selection.deal(rows, learner.head)
+
+
+def changed(learner: Pipeline, **own: Any) -> Pipeline:
+    """The learner that chooses in another way."""
+    assert learner.selection is not None
+    return replace(learner, selection=replace(learner.selection, **own))
 
 
 def clients(targets: Any, n: int = 6) -> dict[int, ClientRows]:
@@ -58,11 +70,10 @@ def clients(targets: Any, n: int = 6) -> dict[int, ClientRows]:
 
 
 def test_the_path_is_scikit_learns_on_the_same_folds() -> None:
-    model, folds = fit_pooled(REAL, ClientRows(X, Y)), REAL.folds(ClientRows(X, Y))
-    assert model.path is not None
+    model, folds = fit_pooled(REAL, ClientRows(X, Y)), folds_of(REAL, ClientRows(X, Y))
     assert model.path.values == (0.01, 0.1, 1.0, 10.0, 100.0)
     for place, ridge in enumerate(model.path.values):
-        for fold in range(REAL.n_folds):
+        for fold in range(5):
             # our penalty is of scaled targets, which changes nothing: weights scale along
             fitted = Ridge(alpha=ridge).fit(X[folds != fold], Y[folds != fold])
             error = ((Y - fitted.predict(X))[folds == fold] ** 2).sum(axis=1).mean()
@@ -76,33 +87,30 @@ def test_the_path_is_scikit_learns_on_the_same_folds() -> None:
 
 
 def test_a_row_has_its_fold_wherever_it_lies_and_another_seed_deals_anew() -> None:
-    folds, order = REAL.folds(ClientRows(X, Y)), np.arange(len(X))[::-1]
-    assert np.array_equal(REAL.folds(ClientRows(X[order].astype(np.float64), Y[order])), folds[order])
-    assert np.array_equal(REAL.folds(ClientRows(X[:7], Y[:7])), folds[:7])
-    assert not np.array_equal(replace(REAL, seed=1).folds(ClientRows(X, Y)), folds)
+    folds, order = folds_of(REAL, ClientRows(X, Y)), np.arange(len(X))[::-1]
+    assert np.array_equal(folds_of(REAL, ClientRows(X[order].astype(np.float64), Y[order])), folds[order])
+    assert np.array_equal(folds_of(REAL, ClientRows(X[:7], Y[:7])), folds[:7])
+    assert not np.array_equal(folds_of(changed(REAL, seed=1), ClientRows(X, Y)), folds)
     assert np.bincount(folds, minlength=5).min() > 5
     doubled = np.repeat(X[:20], 2, axis=0)
-    twins = REAL.folds(ClientRows(doubled, np.repeat(Y[:20], 2, axis=0)))
+    twins = folds_of(REAL, ClientRows(doubled, np.repeat(Y[:20], 2, axis=0)))
     assert np.array_equal(twins[::2], twins[1::2])  # equal rows are never on both sides
 
 
 @pytest.mark.parametrize(("learner", "targets"), [(REAL, Y), (CLASSES, LABEL)], ids=["squares", "classes"])
-def test_a_masked_federation_takes_the_pooled_path_and_its_model_is_stored(learner: Chosen, targets: Any) -> None:
+def test_a_masked_federation_takes_the_pooled_path_and_its_model_is_stored(learner: Pipeline, targets: Any) -> None:
     pooled = fit_pooled(learner, ClientRows(X, targets))
     model = federate(clients(targets), learner, "masked").model
-    assert model.path is not None
-    assert pooled.path is not None
     assert (model.ridge, model.weights.tobytes()) == (pooled.ridge, pooled.weights.tobytes())
     assert (model.path.errors.tobytes(), model.path.mean) == (pooled.path.errors.tobytes(), pooled.path.mean)
     assert model_from_bytes(model_to_bytes(learner, model)).model.path.mean == model.path.mean
 
 
 def test_errors_of_classes_are_counted_without_the_fold() -> None:
-    model, folds = fit_pooled(CLASSES, ClientRows(X, LABEL)), CLASSES.folds(ClientRows(X, LABEL))
-    assert model.path is not None
+    model, folds = fit_pooled(CLASSES, ClientRows(X, LABEL)), folds_of(CLASSES, ClientRows(X, LABEL))
     for place, ridge in enumerate(model.path.values):
         for fold in range(3):
-            own = replace(CLASSES.learner, ridge=ridge)
+            own = replace(CLASSES.head, ridge=ridge)
             fitted = fit_pooled(own, ClientRows(X[folds != fold], LABEL[folds != fold]))
             wrong = own.decision_function(fitted, X[folds == fold]).argmax(axis=1) != LABEL[folds == fold]
             assert model.path.errors[place, fold] == np.mean(wrong)
@@ -123,16 +131,16 @@ def test_one_standard_error_takes_the_largest_penalty_within_it_exactly() -> Non
 
 def test_a_client_chooses_its_own_alpha_from_the_sums_of_folds() -> None:
     learner = replace(
-        REAL, learner=FedHiP(**{f: getattr(REAL.learner, f) for f in (*SIZES, "n_targets", "target_format", "columns")})
+        REAL, head=FedHiP(**{f: getattr(REAL.head, f) for f in (*SIZES, "n_targets", "target_format", "columns")})
     )
     shifted = [ClientRows(X[k::3], Y[k::3] + 2.0 * k) for k in range(3)]
     model, alphas = fit_in_the_clear(learner, shifted), (0.0, 1.0, 30.0)
-    own, folds = shifted[2], [learner.folds(rows) for rows in shifted]
+    own, folds = shifted[2], [folds_of(learner, rows) for rows in shifted]
     path = learner.choose_alpha(model, own, alphas)
-    fedhip = replace(learner.learner, ridge=model.ridge)
+    fedhip = replace(learner.head, ridge=model.ridge)
     assert isinstance(fedhip, FedHiP)
     for place, alpha in enumerate(alphas):
-        for fold in range(learner.n_folds):
+        for fold in range(5):
             kept = [
                 ClientRows(r.features[f != fold], r.targets[f != fold]) for r, f in zip(shifted, folds, strict=True)
             ]
@@ -145,8 +153,8 @@ def test_a_client_chooses_its_own_alpha_from_the_sums_of_folds() -> None:
     saved = model_from_bytes(model_to_bytes(learner, model, with_totals=True))
     assert learner.choose_alpha(saved.model, own, alphas).mean == path.mean
     (personal,) = learner.personalise(model, own, [path.choice])
-    assert learner.weights_bytes(personal) == fedhip.weights_bytes(personal)
-    assert learner.decision_function(personal, X).tobytes() == fedhip.decision_function(personal, X).tobytes()
+    assert learner.weights_bytes(personal) == fedhip.weights_bytes(personal.head)
+    assert learner.decision_function(personal, X).tobytes() == fedhip.decision_function(personal.head, X).tobytes()
     published = model_from_bytes(model_to_bytes(learner, model))
     with pytest.raises(NotReadyError, match="sums of the folds"):
         learner.choose_alpha(published.model, own, alphas)
@@ -154,8 +162,8 @@ def test_a_client_chooses_its_own_alpha_from_the_sums_of_folds() -> None:
         with pytest.raises(SpecificationError, match="finite alphas >= 0"):
             learner.choose_alpha(model, own, few)
     with pytest.raises(NotReadyError, match="how its penalty was chosen"):
-        _ = replace(model, path=None).ridge
-    assert repr(learner.layers(model)) == repr(learner.learner.layers(model.complete))
+        _ = replace(model, choice=None).ridge
+    assert repr(learner.layers(model)) == repr(learner.head.layers(model.own))
     with pytest.raises(SpecificationError, match="no personal models"):
         REAL.choose_alpha(fit_pooled(REAL, ClientRows(X, Y)), own, alphas)
 
@@ -164,7 +172,7 @@ def test_every_fold_is_a_total_to_the_gates() -> None:
     """The pooled total passes; a fold of fewer rows than features, from which its rows follow, does not."""
 
     def taken(n_folds: int) -> None:
-        chosen = replace(REAL, n_folds=n_folds)
+        chosen = changed(REAL, n_folds=n_folds)
         federation = Federation(chosen, release=ReleasePolicy())
         step = federation.next_sum
         assert step is not None
@@ -179,18 +187,18 @@ def test_every_fold_is_a_total_to_the_gates() -> None:
 def test_what_cannot_be_chosen_is_refused() -> None:
     for changes in ({"ridge": 1.0}, {"ri_gamma": 1.0}, {"target_sums": False}):
         with pytest.raises(SpecificationError, match="without an RI process"):
-            replace(REAL, learner=replace(REAL.learner, **changes))
+            replace(REAL, head=replace(REAL.head, **changes))
     lda = LDA(**SIZES, n_targets=3, columns=ONE)
     with pytest.raises(SpecificationError, match="for afl, random or fedhip, and lda states its own"):
-        replace(CLASSES, learner=lda)
+        replace(CLASSES, head=lda)
     for wrong in ({"n_folds": 1}, {"ridges": (-1.0,)}, {"criterion": Criterion.CLASSES}):
         with pytest.raises(SpecificationError):
-            replace(REAL, **wrong)
+            changed(REAL, **wrong)
     with pytest.raises(InvalidRowsError, match=r"counted for labels of shape \(n,\), not \(.*, 2\)"):
         CLASSES.client_statistics(list(steps(CLASSES, [ClientRows(X, LABEL)]))[1], ClientRows(X, np.zeros((90, 2))))
     with pytest.raises(PrivacyError, match="no private form"):
         PrivacyPlan(epsilon=1.0, promised_survivors=5).apply(CLASSES)
-    assert CLASSES.learner.target_format == LABELS
+    assert CLASSES.head.target_format == LABELS
 
 
 def test_an_estimator_chooses_and_says_so() -> None:
@@ -216,4 +224,4 @@ def test_folds_without_rows_say_nothing_of_the_error() -> None:
 def test_a_seed_of_more_than_64_bits_is_refused() -> None:
     learner = AFL(n_features=2, n_targets=2, feature_format=RowFormat.parse("Q3.8"), max_rows=100)
     with pytest.raises(SpecificationError, match="64 bits"):
-        Chosen(learner=learner, ridges=(1.0,), seed=2**63)
+        choosing(learner, ridges=(1.0,), seed=2**63)

@@ -13,19 +13,19 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from support.composed import choosing, scaled, weighted
 
 from analytic.afl import AFL
-from analytic.agreeing import LOWEST, TARGET_BITS, Agreed, Agreement, agreed_format
-from analytic.choosing import Chosen
 from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
 from analytic.layers import Linear
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import model_from_bytes, model_to_bytes
+from analytic.pipeline import Pipeline
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
+from analytic.scaling import LOWEST, TARGET_BITS, Agreement, Scaler, agreed_format
 from analytic.statistics import LABELS
-from analytic.weighted import Weighted
 from analytic_secagg import federate
 from analytic_secagg.federation import Federation
 from analytic_secagg.release import Gate, ReleasePolicy
@@ -35,7 +35,7 @@ CANCER, DIABETES = load_breast_cancer(return_X_y=True), load_diabetes(return_X_y
 RNG = np.random.default_rng(3)
 
 
-def agreed(d: int, c: int, *, real: bool = False, rows: int = 600, ridge: float = 0.0, **own: Any) -> Agreed:
+def agreed(d: int, c: int, *, real: bool = False, rows: int = 600, ridge: float = 0.0, **own: Any) -> Pipeline:
     learner = AFL(
         n_features=d,
         n_targets=c,
@@ -45,7 +45,13 @@ def agreed(d: int, c: int, *, real: bool = False, rows: int = 600, ridge: float 
         ridge=ridge,
         columns=ColumnMap(exponents=(0,) * d, intercept=1),
     )
-    return Agreed(learner=learner, **own)
+    return scaled(learner, **own)
+
+
+def scaling(learner: Pipeline, **own: Any) -> Pipeline:
+    """The learner whose columns are agreed on in another way."""
+    assert learner.scaler is not None
+    return replace(learner, scaler=replace(learner.scaler, **own))
 
 
 def dealt(features: NDArray[Any], targets: NDArray[Any], n: int = 6) -> dict[int, ClientRows]:
@@ -77,10 +83,10 @@ def test_sizes_of_columns_and_targets_change_little_and_their_loss_is_stated(siz
     x, y = RNG.normal(size=(120, 3)) * [size, 1.0, 1 / size], RNG.normal(size=(120, 2)) * size
     learner = agreed(3, 2, real=True)
     model = fit_pooled(learner, ClientRows(x, y))
-    assert model.exponents == tuple(np.frexp(np.abs(np.hstack([x, y])).max(axis=0))[1].tolist())
+    assert model.columns.exponents == tuple(np.frexp(np.abs(np.hstack([x, y])).max(axis=0))[1].tolist())
     mapped = learner.mapped(model, ClientRows(x, y)).features
-    row_format = learner.learner.feature_format
-    kept = row_format.dequantise(row_format.quantise(mapped)) * learner.units(model)
+    row_format = learner.head.feature_format
+    kept = row_format.dequantise(row_format.quantise(mapped)) * learner.column_map(model).units
     lost = np.abs(kept - x).max(axis=0) / learner.losses(model)
     assert (lost < 1).all()
     assert (lost > 0.9).all(), "the bound is no larger than it must be"
@@ -91,9 +97,10 @@ def test_sizes_of_columns_and_targets_change_little_and_their_loss_is_stated(siz
 def test_moments_are_those_of_the_pooled_rows() -> None:
     learner = agreed(30, 2, agreement=Agreement.STANDARDISED)
     model = fit_pooled(learner, ClientRows(*CANCER))
-    assert model.moments is not None
-    scaled = np.ldexp(CANCER[0], -np.array(model.exponents))
-    for ours, numpys in zip(model.moments, (scaled.mean(axis=0), scaled.std(axis=0)), strict=True):
+    assert model.columns is not None
+    assert model.columns.moments is not None
+    below_one = np.ldexp(CANCER[0], -np.array(model.columns.exponents))
+    for ours, numpys in zip(model.columns.moments, (below_one.mean(axis=0), below_one.std(axis=0)), strict=True):
         assert np.abs(np.array(ours) / numpys - 1).max() < 1e-4  # 22 bits, and a mean of a few hundredths
 
 
@@ -102,7 +109,7 @@ def test_missing_values_are_counted_and_filled_where_that_is_asked_for() -> None
     x[RNG.random(x.shape) < 0.02] = np.nan
     learner = agreed(30, 2, agreement=Agreement.STANDARDISED, ridge=1.0, fill=True)
     model = federate(dealt(x, CANCER[1]), learner, "masked").model
-    assert model.missing == tuple(np.isnan(x).sum(axis=0).tolist())
+    assert model.columns.missing == tuple(np.isnan(x).sum(axis=0).tolist())
     scaler = StandardScaler()
     pipe = make_pipeline(scaler, SimpleImputer(strategy="constant", fill_value=0.0), Ridge(alpha=1.0))
     oracle = pipe.fit(x, np.eye(2)[CANCER[1]]).predict(x)
@@ -110,16 +117,16 @@ def test_missing_values_are_counted_and_filled_where_that_is_asked_for() -> None
     own, found = learner.settled(model)
     assert own.decision_function(found, x).tobytes() == learner.decision_function(model, x).tobytes()
     with pytest.raises(RowsOutsideFormatError, match=r"hold NaN or infinity, and 0 more .*fill=True"):
-        fit_pooled(replace(learner, fill=False), ClientRows(x, CANCER[1]))
+        fit_pooled(scaling(learner, fill=False), ClientRows(x, CANCER[1]))
     with pytest.raises(RowsOutsideFormatError, match="1 of 569 rows hold NaN"):
         fit_pooled(
             agreed(30, 1, real=True, fill=True), ClientRows(x, np.where(np.arange(569) == 3, np.nan, 1.0)[:, None])
         )
 
 
-CHOSEN = replace(agreed(10, 1, real=True), learner=Chosen(learner=agreed(10, 1, real=True).learner, n_folds=3))
-LIFTED = Agreed(
-    learner=AFL(
+CHOSEN = choosing(agreed(10, 1, real=True), n_folds=3)
+LIFTED = scaled(
+    AFL(
         n_features=10,
         n_targets=1,
         max_rows=600,
@@ -131,8 +138,8 @@ LIFTED = Agreed(
 )
 
 
-@pytest.mark.parametrize("learner", [CHOSEN, replace(CHOSEN, agreement="standardised"), LIFTED])
-def test_models_are_exported_as_layers(learner: Agreed) -> None:
+@pytest.mark.parametrize("learner", [CHOSEN, scaling(CHOSEN, agreement="standardised"), LIFTED])
+def test_models_are_exported_as_layers(learner: Pipeline) -> None:
     x, y = DIABETES[0], DIABETES[1][:, None]
     model = fit_pooled(learner, ClientRows(x, y))
     saved = model_from_bytes(model_to_bytes(learner, model))
@@ -144,7 +151,7 @@ def test_models_are_exported_as_layers(learner: Agreed) -> None:
         assert isinstance(first, Linear)
         assert isinstance(last, Linear)
         assert np.allclose(x @ first.matrix + first.bias, learner.mapped(model, ClientRows(x, y)).features, atol=1e-9)
-        assert last.matrix.tolist() == [[2.0 ** model.exponents[-1]]]
+        assert last.matrix.tolist() == [[2.0 ** model.columns.exponents[-1]]]
         return
     (layer,) = learner.layers(model)
     assert isinstance(layer, Linear)
@@ -159,9 +166,9 @@ def test_a_column_that_an_outlier_makes_coarse_is_known() -> None:
     x[7, 1] = 1e9
     x[50:, 2] = 0.0
     model = fit_pooled(agreed(3, 2), ClientRows(x, np.arange(100) % 2))
-    assert model.coarse == (0, 99, 0)
+    assert model.columns.coarse == (0, 99, 0)
     x[:, 0] *= 1e-30  # below what the first sum tells apart: all zeros in the format
-    assert fit_pooled(agreed(3, 2), ClientRows(x, np.arange(100) % 2)).coarse == (100, 99, 0)
+    assert fit_pooled(agreed(3, 2), ClientRows(x, np.arange(100) % 2)).columns.coarse == (100, 99, 0)
 
 
 def test_a_lone_largest_value_shows_in_the_first_total_and_the_gate_says_so() -> None:
@@ -202,9 +209,9 @@ def test_what_cannot_be_agreed_on_is_refused() -> None:
         ({"columns": ColumnMap(exponents=(1, 0))}, "leave the row map, or other scales, out"),
     ):
         with pytest.raises(SpecificationError, match=message):
-            replace(learner, learner=replace(learner.learner, **changes))
+            replace(learner, head=replace(learner.head, **changes))
     with pytest.raises(SpecificationError, match="0 to 8 bits, not 9"):
-        replace(learner, headroom=9)
+        scaling(learner, headroom=9)
     with pytest.raises(NotReadyError, match="columns are agreed by"):
         learner.decision_function(learner.init(), np.zeros((1, 2)))
     real = agreed(2, 1, real=True)
@@ -218,7 +225,7 @@ def test_what_cannot_be_agreed_on_is_refused() -> None:
     assert labelled.weights.tobytes() == labelled.own.weights.tobytes()
     narrow = np.column_stack([1e8 + RNG.normal(size=100), RNG.normal(size=100)])
     with pytest.raises(InvalidRowsError, match="columns 0 need more than 18 integer bits"):
-        fit_pooled(replace(learner, agreement="standardised"), ClientRows(narrow, np.arange(100) % 2))
+        fit_pooled(scaling(learner, agreement="standardised"), ClientRows(narrow, np.arange(100) % 2))
     with pytest.raises(RowsOutsideFormatError, match=r"1 more a value from 2\^64 on \(columns 1,"):
         fit_pooled(learner, ClientRows(np.array([[1.0, 2.0**64]]), np.array([0])))
 
@@ -228,7 +235,7 @@ def test_personal_models_are_of_those_that_make_them() -> None:
     linear = agreed(3, 1, real=True)
     rows = ClientRows(RNG.normal(size=(40, 3)), RNG.normal(size=(40, 1)))
     model = fit_pooled(linear, rows)
-    with pytest.raises(SpecificationError, match=r"agreed-afl has no folds to choose an alpha by"):
+    with pytest.raises(SpecificationError, match=r"agreed-afl has no folds of rows that count once"):
         linear.choose_alpha(model, rows, [0.0, 1.0])
     with pytest.raises(SpecificationError, match=r"agreed-afl makes no personal models; take fedhip"):
         linear.personalise(model, rows, [1.0])
@@ -238,7 +245,7 @@ def test_rows_are_mapped_once_for_all_sums_of_a_learner(monkeypatch: pytest.Monk
     """DeepAFL finds its layers again by the rows' identity; it computed all of them anew for each sum."""
     n, rows = 3, ClientRows(RNG.uniform(-3, 900, (60, 5)), RNG.integers(0, 2, 60))
     deep = DeepAFL(n_features=5, n_targets=2, n_layers=n, d_phi=8, d_f=4, feature_bound=1.0, max_rows=600)
-    learner, calls = Agreed(learner=deep), list[int]()
+    learner, calls = scaled(deep), list[int]()
     plain = ColumnMap.features
 
     def counted(self: ColumnMap, features: NDArray[Any]) -> Any:
@@ -256,8 +263,10 @@ def test_rows_are_mapped_once_for_all_sums_of_a_learner(monkeypatch: pytest.Monk
     assert not np.array_equal(learner.mapped(model, other).features, learner.mapped(model, rows).features)
 
 
-def test_weights_go_around_what_is_agreed() -> None:
-    """The other way round the rows' weights were left out in silence."""
-    inner = agreed(5, 2).learner
-    with pytest.raises(SpecificationError, match=r"take Weighted\(learner=Agreed"):
-        Agreed(learner=Weighted(learner=inner, max_weight=3))
+def test_slots_are_stated_in_one_pipeline() -> None:
+    """Nested the other way round, the rows' weights were left out in silence."""
+    weighing = weighted(agreed(5, 2).head, max_weight=3)
+    with pytest.raises(SpecificationError, match="state all slots in one pipeline"):
+        Pipeline(head=weighing, scaler=Scaler())
+    with pytest.raises(SpecificationError, match="needs a scaler, a selection or weights; take afl itself"):
+        Pipeline(head=weighing.head)
