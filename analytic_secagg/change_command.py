@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from analytic.model_files import load_model, model_to_bytes
-from analytic_secagg.changes import Change, Changed, ChangeRefusedError, changed
-from analytic_secagg.console.arguments import count, file
+from analytic_secagg.changes import Change, Changed, ChangeRefusedError, changed, with_classes
+from analytic_secagg.console.arguments import count, file, items, wholes
 from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.console.output_files import OutputFile, refuse_same_file
 from analytic_secagg.errors import UsageError
@@ -27,6 +27,14 @@ class ChangeOptions:
     totals: Path = option("the file of the totals it was made of", file, positional=True, metavar="TOTALS")
     batch: Path = option("the totals of the batch, from a run of its own", file, positional=True, metavar="BATCH")
     how: str = option("what the batch does", choices=tuple(Change), default=Change.JOIN.value)
+    new_classes: tuple[str, ...] = option(
+        "classes that come with the batch, whose own run had them after the others: their names, or, for a model whose "
+        "classes have none, their labels",
+        lambda text: tuple(items(text)),
+        default=(),
+        metavar="NAME,...",
+        shown="none",
+    )
     min_sites: int = option("fewest sites of a batch, and of those that stay", count, default=5, metavar="N")
     reason: str = option("a sentence that lets a smaller batch through, for the record", str, default="", shown="none")
     new_model: Path = option("where the model goes", file, default=Path("changed-model.safetensors"), metavar="FILE")
@@ -47,15 +55,19 @@ class ChangeOptions:
 def _run(options: ChangeOptions) -> int:
     saved = load_model(options.model)
     learner: Any = saved.learner
+    before, classes = _only(options.totals), saved.classes
+    if options.new_classes:
+        classes = _with_new(options.new_classes, classes, learner.n_targets)
+        learner, before = with_classes(learner, before, learner.n_targets + len(options.new_classes))
     found = changed(
         learner,
-        _only(options.totals),
+        before,
         _only(options.batch),
         Change(options.how),
         policy=ReleasePolicy(min_survivors=options.min_sites),
         reason=options.reason,
     )
-    model = model_to_bytes(learner, found.model, classes=saved.classes, with_totals=options.with_totals)
+    model = model_to_bytes(learner, found.model, classes=classes, with_totals=options.with_totals)
     totals = totals_to_bytes([found.total])
     record = json.dumps(_record(options, learner, found, totals), indent=2) + "\n"
     _write({options.record: record.encode(), options.new_totals: totals, options.new_model: model})
@@ -68,6 +80,27 @@ def _run(options: ChangeOptions) -> int:
     print(f"{options.new_model} and {options.new_totals}: python -m analytic_secagg verify compares them")
     print(f"{options.record} says what was done")
     return 0
+
+
+def _with_new(new: tuple[str, ...], known: tuple[str | int, ...] | None, n_known: int) -> tuple[str | int, ...] | None:
+    """The names of all classes, of which new ones come last; None where classes have no names.
+
+    Raises:
+        UsageError: a name that another class has, or labels that do not follow the known ones.
+    """
+    if known is None:
+        if new != (labels := tuple(map(str, range(n_known, n_known + len(new))))):
+            raise UsageError(
+                f"--new-classes must be the labels that follow the {n_known} of the model, {','.join(labels)}, since "
+                f"its classes have no names; not {','.join(new)}"
+            )
+        return None
+    named: tuple[str | int, ...] = new
+    if all(isinstance(one, int) for one in known):
+        named = wholes(",".join(new), at_least=-(2**63), at_most=2**63 - 1)
+    if twice := [name for name in named if name in known]:
+        raise UsageError(f"--new-classes must be classes that the model has not, and it has {twice[0]}")
+    return (*known, *named)
 
 
 def _write(contents: dict[Path, bytes]) -> None:
@@ -93,6 +126,7 @@ def _record(options: ChangeOptions, learner: Any, found: Changed[Any], totals: b
         "batch": list(found.batch),
         "in_total": list(found.total.survivors),
         "min_sites": options.min_sites,
+        "new_classes": list(options.new_classes),
         "reason": found.reason,
         "revealed": list(found.revealed),
         "weights_sha256": hashlib.sha256(learner.weights_bytes(found.model)).hexdigest(),
@@ -126,6 +160,8 @@ COMMAND = Command(
       the newcomers made a run of their own, with the settings of the first one
   python -m analytic_secagg change model.safetensors totals.safetensors withdrawn/totals.safetensors --how 'remove rows'
       as if these rows had never been there, to the bit
+  python -m analytic_secagg change model.safetensors totals.safetensors batch/totals.safetensors --new-classes deer,frog
+      the batch's rows are of two classes more, which its run listed after the others
 """,
     options=ChangeOptions,
     run=_run,

@@ -192,6 +192,36 @@ def test_classes_come_with_a_batch(learner: Any) -> None:
         with_classes(wider, before, 3)
 
 
+def test_classes_come_with_a_batch_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    learner, n = LEARNERS["afl"], LEARNERS["afl"].n_targets  # type: ignore[attr-defined]
+    wider, before = with_classes(learner, total_of(learner, sites(*OLD)), n + 2)
+    newcomers = {party: site(party, classes=n + 2) for party in NEW}
+    batch = total_of(wider, newcomers)
+    first = changed(learner, total_of(learner, sites(*OLD)), total_of(learner, sites(*NEW)), Change.JOIN).model
+    Path("totals.safetensors").write_bytes(totals_to_bytes([total_of(learner, sites(*OLD))]))
+    Path("batch.safetensors").write_bytes(totals_to_bytes([batch]))
+    asked = ["change", "model.safetensors", "totals.safetensors", "batch.safetensors", "--new-classes"]
+    for classes, wrong, right in (
+        (("ape", "bee", "cat"), "bee,frog", "deer,frog"),
+        ((7, 8, 9), "8,10", "10,11"),
+        (None, "deer,frog", f"{n},{n + 1}"),
+    ):
+        save_model("model.safetensors", learner, first, classes=classes)
+        assert main([*asked, wrong]) == 2
+        assert "--new-classes must be" in capsys.readouterr().err
+        assert main([*asked, right]) == 0
+        found = load_model("changed-model.safetensors")
+        wanted = None if classes is None else (*classes, *(type(classes[0])(name) for name in right.split(",")))
+        assert (found.classes, found.learner) == (wanted, wider)
+        assert found.model.weights.tobytes() == changed(wider, before, batch, Change.JOIN).model.weights.tobytes()
+        assert json.loads(Path("changed-record.json").read_text())["new_classes"] == right.split(",")
+        for kind in ("model.safetensors", "totals.safetensors", "record.json"):
+            Path(f"changed-{kind}").unlink()
+
+
 @pytest.mark.parametrize("name", ["weighted", "safle", "chosen"])
 def test_classes_come_to_no_learner_of_another_total(name: str) -> None:
     learner = choosing(AFL(**LINEAR)) if name == "chosen" else OF_ONE_SUM[name]
