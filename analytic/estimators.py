@@ -450,18 +450,21 @@ class AFLClassifier(Classifier, AFLStatistics):
         return _afl(self, rows, None, n_classes, LABELS, kind=self._learner_type, most=most, lift=self.lift)
 
 
-class Discriminant(Classifier):
-    """A classifier whose scores are log densities, up to what all classes share."""
+class Probabilistic(Classifier):
+    """A classifier whose scores are logarithms of probabilities, up to what all classes share."""
 
     _takes_several = False
 
     def predict_proba(self, X: Any) -> FloatMatrix:
-        """Probabilities of the classes, shape (n, c), if their rows are Gaussian; or ``calibrate`` fits a link."""
+        """Probabilities of the classes, shape (n, c), where rows are as the model takes them; or of a calibrated link.
+
+        Discriminants take the rows of a class for Gaussian, ``LogisticClassifier`` their scores for linear.
+        """
         found: FloatMatrix = softmax(getattr(self, "link_slope_", 1.0) * self._scores(X), axis=1)
         return found
 
 
-class LDAClassifier(Discriminant, AFLClassifier):
+class LDAClassifier(Probabilistic, AFLClassifier):
     """Linear discriminant analysis from AFL's sum: one covariance for all classes (``analytic.discriminant``).
 
     Args:
@@ -475,7 +478,7 @@ class LDAClassifier(Discriminant, AFLClassifier):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class QDAClassifier(Discriminant):
+class QDAClassifier(Probabilistic):
     """Quadratic discriminant analysis: a covariance for each class (``analytic.discriminant``).
 
     Args:
@@ -514,7 +517,7 @@ class NaiveBayesClassifier(QDAClassifier):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LogisticClassifier(Classifier):
+class LogisticClassifier(Probabilistic):
     """Multinomial logistic regression by softmax rounds from exact sums (``analytic.logistic``).
 
     Args:
@@ -524,7 +527,6 @@ class LogisticClassifier(Classifier):
     """
 
     _learner_type = Logistic
-    _takes_several = False
     feature_format: str = AUTO
     ridge: float = 0.0
     clip: bool = False

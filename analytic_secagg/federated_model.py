@@ -6,11 +6,16 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import ClassifierTags, RegressorTags
 
+from analytic.errors import SpecificationError
+from analytic.layers import Linear
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.model_files import load_model, save_model
 from analytic.row_format import FloatMatrix, RowFormat
@@ -29,9 +34,9 @@ Site = ClientRows | tuple[Any, ...]
 """One site's rows: ``(X, y)``, ``(X, y, weights)`` or ``ClientRows``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FederatedModel:
-    """A model that sites trained together, with the labels that it predicts.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FederatedModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A model that sites trained together, with the labels that it predicts: a fitted estimator to scikit-learn.
 
     Args:
         learner: the closed form.
@@ -56,28 +61,114 @@ class FederatedModel:
         weights: FloatMatrix = self.model.weights
         return weights
 
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The class labels in the order of scores, as scikit-learn names them.
+
+        Raises:
+            AttributeError: a model of real targets, or of several classes a row.
+        """
+        if self.classes is None:
+            raise AttributeError("a model of real targets, or of several classes a row, has no class labels")
+        return np.array(self.classes)
+
+    @property
+    def n_features_in_(self) -> int:
+        """Columns of the rows that it predicts."""
+        return self.learner.n_features
+
+    @property
+    def coef_(self) -> FloatMatrix:
+        """Weights of a linear model's features as they are, or of random ones, shape (c, d)."""
+        return np.ascontiguousarray(self._last_layer.matrix.T)
+
+    @property
+    def intercept_(self) -> FloatMatrix:
+        """Intercepts of a linear model, shape (c,); zeros where there are none."""
+        layer = self._last_layer
+        return np.zeros(layer.matrix.shape[1]) if layer.bias is None else layer.bias
+
+    @property
+    def _last_layer(self) -> Linear:
+        learner: Any = self.learner
+        try:
+            *_, layer = learner.layers(self.model)
+        except SpecificationError as error:
+            raise AttributeError(f"{learner.name} has no coefficients: {error}") from error
+        if not isinstance(layer, Linear):
+            raise AttributeError(f"{learner.name} has no coefficients: it ends in no linear map")
+        return layer
+
     def decision_function(self, X: Any) -> FloatMatrix:
         """Return scores of the classes, or predicted real targets, shape (n, c).
+
+        Of two classes it is the second one's score less the first one's, shape (n,), as in scikit-learn.
 
         Raises:
             UsageError: columns other than those of training.
         """
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if self.classes is not None and len(self.classes) == 2 else scores
+
+    def _scores(self, X: Any) -> FloatMatrix:
+        return self.learner.decision_function(self.model, self._features(X))
+
+    def _features(self, X: Any) -> NDArray[Any]:
         features = _matrix("X", X)
         if self.features is not None and (names := _names(X)) is not None and names != self.features:
             raise UsageError(f"X needs the columns {', '.join(self.features)} in this order, not {', '.join(names)}")
-        return self.learner.decision_function(self.model, features)
+        return features
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class label of each row, shape (n,); 0 or 1 for each class where a row may have several.
 
         Real targets are predicted in the shape that they had.
         """
-        scores = self.decision_function(X)
+        return self._answers(self._scores(X))
+
+    def exact_predict(self, X: Any) -> NDArray[Any]:
+        """Return the same from scores that are exact and rounded once: the same answers on every machine."""
+        learner: Any = self.learner
+        return self._answers(learner.exact_scores(self.model, self._features(X)))
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return the accuracy on these rows, or R2 of real targets, the mean over several."""
+        measure = r2_score if self.estimator_type == "regressor" else accuracy_score
+        return float(measure(y, self.predict(X)))
+
+    @property
+    def estimator_type(self) -> str:
+        """``classifier`` or ``regressor``."""
+        is_real = self.classes is None and getattr(self.learner, "target_format", LABELS) != LABELS
+        return "regressor" if is_real else "classifier"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.estimator_type, tags.target_tags.required = self.estimator_type, True
+        if self.estimator_type == "regressor":
+            tags.regressor_tags = RegressorTags()
+        else:
+            tags.classifier_tags = ClassifierTags(multi_label=self.classes is None)
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Refuse: a model is trained over its sites. ``sklearn.frozen.FrozenEstimator`` keeps tools from trying.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError("a federated model is trained by federate(sites): wrap it in sklearn.frozen.FrozenEstimator")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def _answers(self, scores: FloatMatrix) -> NDArray[Any]:
+        """Return what scores say, in the terms of the targets."""
         if self.classes is not None:
             labels: NDArray[Any] = np.array(self.classes)
             found: NDArray[Any] = labels[scores.argmax(axis=1)]
             return found
-        if getattr(self.learner, "target_format", LABELS) == LABELS:
+        if self.estimator_type == "classifier":
             return (scores > 0.5).astype(np.intp)
         return scores[:, 0] if self.is_flat and scores.shape[1] == 1 else scores
 
@@ -89,7 +180,7 @@ class FederatedModel:
         """
         if not self.learner.name.endswith("logistic"):
             raise UsageError(f"scores of {self.learner.name} are no probabilities: train learner='logistic'")
-        scores = self.decision_function(X)
+        scores = self._scores(X)
         odds = np.exp(scores - scores.max(axis=1, keepdims=True))
         probabilities: FloatMatrix = odds / odds.sum(axis=1, keepdims=True)
         return probabilities

@@ -9,8 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import is_classifier, is_regressor
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.frozen import FrozenEstimator
+from sklearn.inspection import permutation_importance
 from sklearn.linear_model import LinearRegression
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted
 
 from analytic import AFL, ClientRows, RowFormat, fit_pooled
 from analytic.errors import AnalyticError
@@ -58,6 +64,33 @@ def test_real_targets_keep_their_shape() -> None:
     assert column.predict(features).shape == (442, 1)
     least = LinearRegression().fit(features, targets).predict(features)
     assert np.abs(flat.predict(features) - least).max() < 1e-3 * np.ptp(targets)
+
+
+def test_scikit_learn_takes_it_for_a_fitted_estimator() -> None:
+    """Its tools score, inspect and calibrate a federated model as any other."""
+    model = federate(dealt(X, LABELS), ridge=1.0)
+    check_is_fitted(model)
+    assert is_classifier(model)
+    assert model.score(X, LABELS) == accuracy_score(LABELS, model.predict(X))
+    assert list(model.classes_) == ["benign", "malignant"]
+    assert (model.n_features_in_, model.coef_.shape, model.intercept_.shape) == (30, (2, 30), (2,))
+    scores = X @ model.coef_.T + model.intercept_
+    assert np.allclose(scores[:, 1] - scores[:, 0], model.decision_function(X), atol=1e-6)
+    assert np.array_equal(model.exact_predict(X), model.predict(X))
+    importances = permutation_importance(model, X[:80], LABELS[:80], n_repeats=2, random_state=0).importances_mean
+    assert importances.max() > 0
+    calibrated = CalibratedClassifierCV(FrozenEstimator(model)).fit(X[::2], LABELS[::2])
+    assert np.allclose(calibrated.predict_proba(X).sum(axis=1), 1)
+    with pytest.raises(UsageError, match=r"trained by federate\(sites\)"):
+        model.fit(X, LABELS)
+    features, targets = load_diabetes(return_X_y=True)
+    regression = federate(dealt(features, targets))
+    assert is_regressor(regression)
+    assert abs(regression.score(features, targets) - 0.5177) < 1e-3
+    with pytest.raises(AttributeError, match="no class labels"):
+        _ = regression.classes_
+    with pytest.raises(AttributeError, match="qda has no coefficients"):
+        _ = federate(dealt(X, LABELS), "qda", ridge=1.0).coef_
 
 
 def test_several_classes_a_row_are_zeros_and_ones() -> None:
