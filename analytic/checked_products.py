@@ -27,8 +27,8 @@ P = 65_521
 """A prime below 2^16: 1024 products of what is left modulo it and a number of 26 bits add up to less than 2^53."""
 LARGEST_FACTOR = 64
 CHECKED_ROWS = 1024
-CHECKED_ENTRIES = 2**19
-"""Entries of a block, and of a Gram, that are checked at a time, so that this takes little memory."""
+CHECKED_ENTRIES = 2**17
+"""Entries of a block, and of a Gram, that are checked at a time: one megabyte, which caches hold."""
 
 
 class GramSum:
@@ -54,8 +54,8 @@ class GramSum:
         step = min(CHECKED_ROWS, max(1, CHECKED_ENTRIES // len(factors)))
         for start in range(0, len(block), step):
             rows = block[start : start + step].astype(np.float64, copy=False)
-            self._expected += np.mod(np.mod(rows @ factors, P) @ rows[:, : self._exact], P)
-        np.mod(self._expected, P, out=self._expected)
+            self._expected += _reduced(_reduced(rows @ factors) @ rows[:, : self._exact])
+        self._expected = _reduced(self._expected)
 
     def check(self) -> None:
         """Hold the sum against the blocks.
@@ -68,11 +68,14 @@ class GramSum:
         step = max(1, CHECKED_ENTRIES // width)
         for start in range(0, self._exact, step):
             place = slice(start, min(start + step, self._exact))
-            strip = np.mod(np.triu(self.matrix[place, start:]).astype(np.float64), P)
+            strip = self.matrix[place, start:].astype(np.float64, copy=False)
+            if not _syrk_works(self.matrix.dtype == np.float32):  # which leaves zeros below the diagonal
+                strip = np.triu(strip)
+            strip = _reduced(strip)
             found[place] += strip @ factors[start:]
             np.fill_diagonal(strip, 0.0)
             found[start:] += factors[place] @ strip
-        if not np.array_equal(np.mod(found[: self._exact], P), self._expected):
+        if np.mod(found[: self._exact] - self._expected, P).any():
             raise _wrong(f"the Gram of {width} columns in {self.matrix.dtype}")
 
     def clear(self) -> None:
@@ -89,8 +92,8 @@ def digit_product(plane: NDArray[np.float64], right: NDArray[np.float64]) -> NDA
     """
     product: NDArray[np.float64] = plane @ right
     factors = _factors(right.shape[1])
-    expected = plane @ np.mod(right @ factors, P)
-    if np.mod(np.mod(product, P) @ factors - expected, P).any():
+    expected = plane @ _reduced(right @ factors)
+    if np.mod(_reduced(product) @ factors - expected, P).any():
         raise _wrong(f"a product of shapes {plane.shape} and {right.shape}")
     return product
 
@@ -104,6 +107,19 @@ def check_product(left: NDArray[np.int64], right: NDArray[np.int64], product: ND
     factors = _factors(right.shape[1]).astype(np.int64)
     if not np.array_equal(product @ factors, left @ (right @ factors)):
         raise _wrong(f"a product of shapes {left.shape} and {right.shape}")
+
+
+def _reduced(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Numbers between -P and P that are congruent to these modulo P, several times as fast as ``np.mod``.
+
+    Values are whole and at most 2^53 in size. A quotient that is no whole number is at least 1 / P > 2^-16 from one,
+    which is half of the last place of any quotient; so none is rounded to a whole number, the whole part is right, and
+    its product with P, which is no larger than the value, is exact.
+    """
+    quotients = values / P
+    np.trunc(quotients, out=quotients)
+    np.multiply(quotients, P, out=quotients)
+    return np.subtract(values, quotients, out=quotients)
 
 
 @lru_cache(maxsize=64)

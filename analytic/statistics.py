@@ -30,6 +30,8 @@ BLOCK_ROWS = 1024
 """Rows multiplied at a time, so that memory does not grow with the number of rows."""
 HALF = MAX_BITS // 2
 """Bits of half a unit: 1 024 products of halves add up exactly in float64."""
+MIRRORED = 128
+"""Entries of a side of the squares in which a triangle is copied to the other one."""
 APPENDED_TARGETS = 32
 """Up to so many targets stand beside the features in one product; more of them get a cheaper product of their own."""
 
@@ -310,6 +312,8 @@ class Statistics:
 
     def with_diagonal(self, units: int) -> Statistics:
         """These statistics with ``units`` (in the Gram's units, may be negative) added to the diagonal."""
+        if not units:
+            return self
         gram = self.gram.copy()
         gram.flat[:: len(gram) + 1] += units
         return replace(self, gram=gram)
@@ -365,11 +369,8 @@ class _Accumulator:
 
     def finish(self) -> Statistics:
         self._flush()
-        gram = self._gram
-        for row in range(len(gram)):
-            gram[row, row:] = gram[row:, row]
         return Statistics(
-            gram=gram,
+            gram=_mirrored(self._gram),
             cross=np.ascontiguousarray(self._cross.T),
             count=self._count,
             target_sum=self._target_sum,
@@ -438,9 +439,11 @@ class _Accumulator:
     def _flush(self) -> None:
         self._product.check()
         d, lower = len(self._gram), self._product.matrix.T
+        for start in range(0, d, MIRRORED):  # no more than the lower triangle, which the upper one is copied from
+            stop = min(start + MIRRORED, d)
+            self._gram[start:stop, :stop] += lower[start:stop, :stop].astype(np.int64)
         cross = lower[d:, :d] if self._appended else self._float_cross
-        for total, pending in ((self._gram, lower[:d, :d]), (self._cross, cross)):
-            np.add(total, pending, out=total, dtype=np.int64, casting="unsafe")
+        self._cross += cross.astype(np.int64)
         self._product.clear()
         self._float_cross.fill(0.0)
         self._float_rows = 0
@@ -506,7 +509,17 @@ def _symmetric(triangle: IntVector, d: int) -> IntMatrix:
     """The matrix whose upper triangle this is."""
     matrix = np.empty((d, d), dtype=np.int64)
     for row, place in enumerate(_triangle_rows(d)):
-        matrix[row, row:] = matrix[row:, row] = triangle[place]
+        matrix[row, row:] = triangle[place]
+    return _mirrored(matrix.T).T
+
+
+def _mirrored(matrix: IntMatrix) -> IntMatrix:
+    """Copy the lower triangle to the upper one, in place: in squares that the cache holds."""
+    for start in range(0, len(matrix), MIRRORED):
+        stop = start + MIRRORED
+        square = matrix[start:stop, start:stop]
+        square[...] = np.tril(square) + np.tril(square, -1).T
+        matrix[start:stop, stop:] = matrix[stop:, start:stop].T
     return matrix
 
 

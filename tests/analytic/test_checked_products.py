@@ -13,7 +13,7 @@ from scipy.linalg import blas
 
 from analytic import AFL, ClientRows, RowFormat, SAFLe, checked_products
 from analytic.bucketing import FixedThresholds
-from analytic.checked_products import GramSum, check_product, digit_product
+from analytic.checked_products import GramSum, P, check_product, digit_product
 from analytic.errors import WrongProductError
 from analytic.learner import fit_in_the_clear
 from analytic.solve.digits import Digits, digit_bits
@@ -84,6 +84,16 @@ def test_no_entry_of_a_gram_can_be_wrong(data: st.DataObject) -> None:
         sums.check()
     sums.clear()
     sums.check()
+
+
+@given(st.lists(st.one_of(st.integers(-(2**53), 2**53), st.sampled_from([2**53, -(2**53), 2**53 - 1])), min_size=1))
+def test_remainders_are_exact_up_to_the_largest_whole_floats(values: list[int]) -> None:
+    near = [k * P + r for k in (2**53 // P, 2**37, -(2**37), 1) for r in (-1, 0, 1) if abs(k * P + r) <= 2**53]
+    values += near
+    found = checked_products._reduced(np.array(values, dtype=np.float64))
+    for value, remainder in zip(values, found.tolist(), strict=True):
+        assert abs(remainder) < P
+        assert (value - int(remainder)) % P == 0
 
 
 def test_the_largest_entries_are_checked_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
