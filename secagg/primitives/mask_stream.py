@@ -1,14 +1,19 @@
-"""Masks: AES-256-CTR keystreams (NIST SP 800-38A), added to ring vectors piece by piece."""
+"""Masks: AES-256-CTR keystreams (NIST SP 800-38A), added to ring vectors piece by piece.
+
+GCM encrypts with the same counter mode (NIST SP 800-38D, section 7.1): under an IV of zeros its keystream is CTR's from
+the third block on. OpenSSL has faster code for it on processors with vector AES, so long streams are taken from there
+where a short trial says that it pays. The bytes are the same either way, and GCM's tag is never asked for.
+"""
 
 from __future__ import annotations
 
-import os
+import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from secagg.layout import Segment
@@ -18,24 +23,21 @@ from secagg.ring import RingVector, Words
 PIECE_BYTES = 1 << 18
 """A piece of the vector stays in the cache while all masks are added to it."""
 
-PART_BYTES = 1 << 21
-"""A thread of its own for less would cost more than it brings."""
-
-MOST_THREADS = 2
-"""OpenSSL runs under the interpreter's lock and additions do not: while one thread adds, the other draws its keystream.
-A third would wait for the lock."""
+LONG_BYTES = 1 << 16
+"""Streams of fewer bytes are CTR's, whose contexts are made faster."""
 
 STREAMS_AT_ONCE = 256
 _BLOCK_BYTES = 16
+_GCM_STARTS = 2 * _BLOCK_BYTES
+"""GCM's keystream begins at the counter 2: block 0 is its hash key's, block 1 its tag's."""
+
 _ZEROS = bytes(PIECE_BYTES)
 
 _StreamKey = tuple[bytes, int]
 """The key of one mask's keystream in one segment, and its sign."""
 
 
-def add_masks(
-    vector: RingVector, masks: Sequence[tuple[bytes, int]], digest: bytes, *, max_threads: int = MOST_THREADS
-) -> None:
+def add_masks(vector: RingVector, masks: Sequence[tuple[bytes, int]], digest: bytes) -> None:
     """Add (+1) or subtract (-1) the mask of each seed, in place.
 
     A seed's mask is, for each segment, the keystream of a key that is derived from the seed, the configuration
@@ -45,16 +47,10 @@ def add_masks(
         vector: what is masked or unmasked.
         masks: (32-byte seed, sign) pairs.
         digest: the session's configuration digest.
-        max_threads: a large segment is shared by so many, if there are cores for them.
     """
     for segment, words in zip(vector.layout.segments, vector.words, strict=True):
         keys = [(_stream_key(seed, segment, digest), sign) for seed, sign in masks]
-        parts = _parts(words, max_threads)
-        if len(parts) == 1:
-            _add_keystreams(words, parts[0], keys)
-        else:
-            with ThreadPoolExecutor(len(parts)) as pool:
-                list(pool.map(lambda part: _add_keystreams(words, part, keys), parts))  # noqa: B023  (ends in here)
+        add_keystreams(words, keys, by_gcm=words.nbytes >= LONG_BYTES and gcm_is_faster())
 
 
 def _stream_key(seed: bytes, segment: Segment, digest: bytes) -> bytes:
@@ -62,32 +58,36 @@ def _stream_key(seed: bytes, segment: Segment, digest: bytes) -> bytes:
     return derive_key(seed, "mask stream", digest, segment.name.encode(), shape)
 
 
-def _parts(words: Words, max_threads: int) -> list[slice]:
-    """Whole pieces one after the other, as many parts as threads are worth it."""
-    n_threads = min(max_threads, _usable_cores(), words.nbytes // PART_BYTES)
-    piece = PIECE_BYTES // words.itemsize
-    part = -(-len(words) // max(1, n_threads) // piece) * piece
-    return [slice(start, start + part) for start in range(0, len(words), part)]
+@lru_cache(maxsize=1)
+def gcm_is_faster() -> bool:
+    """Return whether GCM yields a piece of a keystream sooner than CTR on this machine, by a trial of each."""
+    seconds = []
+    for mode in (modes.CTR(bytes(_BLOCK_BYTES)), modes.GCM(bytes(12))):
+        stream, buffer, trials = Cipher(algorithms.AES(bytes(32)), mode).encryptor(), bytearray(PIECE_BYTES + 15), []
+        for _ in range(5):
+            start = time.perf_counter()
+            stream.update_into(_ZEROS, buffer)
+            trials.append(time.perf_counter() - start)
+        seconds.append(min(trials))
+    return seconds[1] < seconds[0]
 
 
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def add_keystreams(words: Words, keys: Sequence[_StreamKey], *, by_gcm: bool) -> None:
+    """Add or subtract the keystream of each key from counter 0 on, in place."""
+    start = min(len(words), _GCM_STARTS // words.itemsize) if by_gcm else len(words)
+    for place in range(0, len(keys), STREAMS_AT_ONCE):
+        group = keys[place : place + STREAMS_AT_ONCE]
+        _add_streams(words[:start], group, modes.CTR(bytes(_BLOCK_BYTES)))
+        _add_streams(words[start:], group, modes.GCM(bytes(12)))
 
 
-def _add_keystreams(words: Words, part: slice, keys: Sequence[_StreamKey]) -> None:
-    """Add one part of each keystream, which counter mode gives without what comes before it."""
-    counter = (part.start * words.itemsize // _BLOCK_BYTES).to_bytes(_BLOCK_BYTES, "big")
-    for start in range(0, len(keys), STREAMS_AT_ONCE):
-        group = keys[start : start + STREAMS_AT_ONCE]
-        streams = [(Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor(), sign) for key, sign in group]
-        _add_streams(words[part], streams)
-
-
-def _add_streams(words: Words, streams: Sequence[tuple[CipherContext, int]]) -> None:
-    buffer = bytearray(PIECE_BYTES + _BLOCK_BYTES - 1)
-    masks: NDArray[np.unsignedinteger[Any]] = np.frombuffer(
-        buffer, dtype=words.dtype, count=PIECE_BYTES // words.itemsize
-    )
+def _add_streams(words: Words, keys: Sequence[_StreamKey], mode: modes.CTR | modes.GCM) -> None:
+    if not len(words):
+        return
+    streams = [(Cipher(algorithms.AES(key), mode).encryptor(), sign) for key, sign in keys]
+    count = min(len(words), PIECE_BYTES // words.itemsize)
+    buffer = bytearray(count * words.itemsize + _BLOCK_BYTES - 1)
+    masks: NDArray[np.unsignedinteger[Any]] = np.frombuffer(buffer, dtype=words.dtype, count=count)
     zeros = memoryview(_ZEROS)
     for start in range(0, len(words), len(masks)):
         piece = words[start : start + len(masks)]

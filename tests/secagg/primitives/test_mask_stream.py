@@ -17,7 +17,7 @@ from slow_symmetric import ctr_keystream, derive_key
 
 from secagg.layout import Layout, Segment
 from secagg.primitives import mask_stream
-from secagg.primitives.mask_stream import MOST_THREADS, PART_BYTES, PIECE_BYTES, STREAMS_AT_ONCE, add_masks
+from secagg.primitives.mask_stream import LONG_BYTES, PIECE_BYTES, STREAMS_AT_ONCE, add_masks
 from secagg.ring import RingVector
 
 DIGEST = bytes(range(32))
@@ -75,45 +75,21 @@ def test_a_zero_vector_shows_the_keystream_itself() -> None:
     )
 
 
+@pytest.mark.parametrize("gcm", [False, True], ids=["ctr", "gcm"])
+@pytest.mark.parametrize("length", [LONG_BYTES, PIECE_BYTES, 2 * PIECE_BYTES])
 @pytest.mark.parametrize("width", WIDTH_BOUNDS)
 @pytest.mark.parametrize("beyond", [-1, 0, 1, 7])
-def test_borders_of_pieces(width: int, beyond: int) -> None:
-    """Vectors that end just before, at and after the end of the second piece."""
+def test_borders_of_pieces(width: int, beyond: int, length: int, gcm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors that end just before, at and after a border, of either cipher mode."""
+    monkeypatch.setattr(mask_stream, "gcm_is_faster", lambda: gcm)
     segment = Segment(name="s", size=1, bound=WIDTH_BOUNDS[width])
-    size = 2 * PIECE_BYTES // segment.word.itemsize + beyond
+    size = length // segment.word.itemsize + beyond
     layout = Layout((Segment(name="s", size=size, bound=segment.bound),))
     seed = b"\7" * 32
     ring = RingVector.zeros(layout)
     add_masks(ring, [(seed, 1)], DIGEST)
     stream = library_keystream(slow_stream_key(seed, layout.segments[0], DIGEST), size * segment.word.itemsize)
     assert ring.words[0].tobytes() == stream
-
-
-@pytest.mark.parametrize("cores", [1, 2, 3])
-@pytest.mark.parametrize("width", [1, 3, 8])
-@pytest.mark.parametrize("beyond", [-1, 0, 1])
-def test_threads_add_the_same_masks(width: int, beyond: int, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A segment just below, at and above what a second thread is worth, and one of an odd number of pieces."""
-    monkeypatch.setattr(mask_stream, "_usable_cores", lambda: cores)
-    item = Segment(name="s", size=1, bound=WIDTH_BOUNDS[width]).word.itemsize
-    sizes = (2 * PART_BYTES // item + beyond, (2 * PART_BYTES + PIECE_BYTES) // item + beyond)
-    layout = Layout.of((f"s{i}", size, WIDTH_BOUNDS[width]) for i, size in enumerate(sizes))
-    seeds = [b"\7" * 32, b"\x08" * 32]
-    ring = RingVector.zeros(layout)
-    add_masks(ring, [(seeds[0], 1), (seeds[1], -1)], DIGEST, max_threads=cores)
-    for segment, words in zip(layout.segments, ring.words, strict=True):
-        plus, minus = (
-            np.frombuffer(library_keystream(slow_stream_key(seed, segment, DIGEST), words.nbytes), dtype=words.dtype)
-            for seed in seeds
-        )
-        assert words.tobytes() == (plus - minus).tobytes()
-
-
-def test_large_segments_are_shared_by_two_threads() -> None:
-    words = np.zeros(2 * PART_BYTES // 8, dtype=np.uint64)
-    assert len(mask_stream._parts(words, MOST_THREADS)) == min(2, mask_stream._usable_cores())
-    assert mask_stream._parts(words[:-1], MOST_THREADS) == [slice(0, len(words))]
-    assert mask_stream._parts(words, 1) == [slice(0, len(words))]
 
 
 def test_more_masks_than_streams_at_once() -> None:
@@ -126,6 +102,19 @@ seeds = st.lists(st.tuples(st.binary(min_size=32, max_size=32), st.sampled_from(
 layouts = st.lists(st.tuples(st.integers(1, 40), st.sampled_from(sorted(WIDTH_BOUNDS))), min_size=1, max_size=4).map(
     lambda shapes: Layout.of((f"s{i}", size, WIDTH_BOUNDS[width]) for i, (size, width) in enumerate(shapes))
 )
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 100])
+@pytest.mark.parametrize("width", WIDTH_BOUNDS)
+def test_either_cipher_mode_gives_the_same_stream(width: int, size: int) -> None:
+    """Of vectors shorter than where GCM's keystream begins, and longer."""
+    word = Segment(name="s", size=1, bound=WIDTH_BOUNDS[width]).word
+    keys = [(bytes([place]) * 32, sign) for place, sign in enumerate((1, -1, 1))]
+    by_ctr, by_gcm = np.zeros(size, dtype=word), np.zeros(size, dtype=word)
+    mask_stream.add_keystreams(by_ctr, keys, by_gcm=False)
+    mask_stream.add_keystreams(by_gcm, keys, by_gcm=True)
+    assert by_ctr.any()
+    assert by_ctr.tobytes() == by_gcm.tobytes()
 
 
 @given(layouts, seeds)
