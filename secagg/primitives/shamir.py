@@ -52,7 +52,7 @@ class Interpolation:
         self.points = tuple(points)
         # Products over small points stay exact integers, which is several times faster than a reduction a factor.
         products = [prod([point - other for other in self.points if other != point]) for point in self.points]
-        self._inverses = [pow(product, -1, PRIME) for product in products]
+        self._inverses = _inverses(products)
 
     def weights(self, at: int = 0) -> list[int]:
         """The weights that turn values at the points into the value at another point (0: the secret)."""
@@ -164,6 +164,16 @@ def _secret(value: int) -> bytes:
 
 def _times(left: int, right: int) -> int:
     return left * right % PRIME
+
+
+def _inverses(values: Sequence[int]) -> list[int]:
+    """The inverse of each, none of them 0, by one inversion of their product (Montgomery's trick)."""
+    below = [*accumulate(values, _times, initial=1)]
+    above, found = pow(below[-1], -1, PRIME), []
+    for value, product in zip(reversed(values), reversed(below[:-1]), strict=True):
+        found.append(above * product % PRIME)
+        above = above * value % PRIME
+    return found[::-1]
 
 
 # Polynomials: coefficients from the constant on, the last one not 0 unless it is the only one
