@@ -10,9 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import ClassifierTags, RegressorTags
 
 from analytic.errors import SpecificationError
 from analytic.layers import Linear
@@ -34,9 +31,11 @@ Site = ClientRows | tuple[Any, ...]
 """One site's rows: ``(X, y)``, ``(X, y, weights)`` or ``ClientRows``."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FederatedModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FederatedModel:
     """A model that sites trained together, with the labels that it predicts: a fitted estimator to scikit-learn.
+
+    It has what scikit-learn asks a fitted estimator for, and loads scikit-learn where that is asked.
 
     Args:
         learner: the closed form.
@@ -133,6 +132,8 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def score(self, X: Any, y: Any) -> float:
         """Return the accuracy on these rows, or R2 of real targets, the mean over several."""
+        from sklearn.metrics import accuracy_score, r2_score
+
         measure = r2_score if self.estimator_type == "regressor" else accuracy_score
         return float(measure(y, self.predict(X)))
 
@@ -143,13 +144,16 @@ class FederatedModel(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return "regressor" if is_real else "classifier"
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.estimator_type, tags.target_tags.required = self.estimator_type, True
-        if self.estimator_type == "regressor":
-            tags.regressor_tags = RegressorTags()
-        else:
-            tags.classifier_tags = ClassifierTags(multi_label=self.classes is None)
-        return tags
+        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
+
+        is_regressor = self.estimator_type == "regressor"
+        return Tags(
+            estimator_type=self.estimator_type,
+            target_tags=TargetTags(required=True),
+            classifier_tags=None if is_regressor else ClassifierTags(multi_label=self.classes is None),
+            regressor_tags=RegressorTags() if is_regressor else None,
+            input_tags=InputTags(),
+        )
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Refuse: a model is trained over its sites. ``sklearn.frozen.FrozenEstimator`` keeps tools from trying.
