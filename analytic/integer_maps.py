@@ -29,7 +29,6 @@ from typing import Any, Self
 import numpy as np
 from flint import arb, ctx
 from numpy.typing import NDArray
-from scipy.special import erf
 
 from analytic.checked_products import check_product
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
@@ -365,6 +364,8 @@ def _activated(
 
 def _gelu(z: FloatMatrix) -> FloatMatrix:
     """The exact function, z times the normal distribution function, not its tanh approximation."""
+    from scipy.special import erf  # takes longer to load than all else here, and gelu alone needs it
+
     found: FloatMatrix = erf(z * math.sqrt(0.5))
     found += 1.0
     found *= z

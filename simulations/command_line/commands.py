@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.metadata
 import sys
 from collections.abc import Sequence
@@ -12,12 +13,14 @@ from typing import Any
 from analytic_secagg.console.command_parser import CommandParser, run_one_of
 from analytic_secagg.console.declaration import Command
 from analytic_secagg.console.process import exit_codes
-from simulations.audit.command import COMMAND as AUDIT
-from simulations.command_line.parameters_command import COMMAND as PARAMETERS
-from simulations.compare.command import COMMAND as COMPARE
-from simulations.data.features_command import COMMAND as FEATURES
 
-COMMANDS: tuple[Command[Any], ...] = (COMPARE, AUDIT, FEATURES, PARAMETERS)
+MODULES = {
+    "compare": "simulations.compare.command",
+    "audit": "simulations.audit.command",
+    "features": "simulations.data.features_command",
+    "parameters": "simulations.command_line.parameters_command",
+}
+"""Where each command is, in the order of the list that --help prints."""
 
 DISTRIBUTION = "analytic-secagg"
 """What pip calls this project; its console script has the same name."""
@@ -43,7 +46,13 @@ def run_command(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"{DISTRIBUTION} {_version()}")
-    return run_one_of(COMMANDS, parser, argv, example="compare")
+    named = next((text for text in (sys.argv[1:] if argv is None else argv) if not text.startswith("-")), "")
+    return run_one_of(commands(named) if named in MODULES else commands(), parser, argv, example="compare")
+
+
+def commands(*names: str) -> tuple[Command[Any], ...]:
+    """Load the commands of these names, or all of them; each takes half a second, and one is enough to run it."""
+    return tuple(importlib.import_module(MODULES[name]).COMMAND for name in names or MODULES)
 
 
 def _version() -> str:

@@ -23,7 +23,7 @@ from analytic_secagg.console.declaration import Command
 from analytic_secagg.console.process import EXIT_CODES
 from simulations.__main__ import main
 from simulations.audit import command as audit_command
-from simulations.command_line.commands import COMMANDS
+from simulations.command_line.commands import commands
 from simulations.compare import command as compare_command
 from simulations.compare.comparison import Progress
 
@@ -203,7 +203,7 @@ def test_a_missing_extra_is_named_with_what_installs_it(
 
 # --- help ----------------------------------------------------------------------------------------------------
 
-every_command = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+every_command = pytest.mark.parametrize("command", commands(), ids=lambda command: command.name)
 
 
 def examples(command: Command[Any]) -> list[list[str]]:
@@ -228,7 +228,7 @@ def test_every_command_has_help_with_examples_that_parse_and_exit_codes(
     assert len(own) >= 2
     for name, *words in own:
         parser = CommandParser(prog=name)
-        next(one for one in COMMANDS if one.name == name).add_arguments(parser)
+        next(one for one in commands() if one.name == name).add_arguments(parser)
         parser.parse_args(words)
 
 
@@ -242,7 +242,7 @@ def test_the_overview_names_every_command(words: list[str], capsys: pytest.Captu
     output = capsys.readouterr()
     text, silent = (output.out, output.err) if words else (output.err, output.out)
     assert silent == ""
-    for command in COMMANDS:
+    for command in commands():
         assert re.search(rf"^ +{command.name}\s+{command.summary[:30]}", text, flags=re.M)
 
 
