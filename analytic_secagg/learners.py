@@ -15,6 +15,7 @@ from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThr
 from analytic.choosing import Chosen, Criterion
 from analytic.deepafl import DeepAFL
 from analytic.discriminant import LDA, QDA
+from analytic.extensions import Group, find, unknown
 from analytic.fedhip import LARGEST_ALPHA, FedHiP
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.logistic import Logistic
@@ -30,6 +31,7 @@ from analytic_secagg.console.arguments import (
     Option,
     Reader,
     class_weights,
+    items,
     numbers,
     patterns,
     sets_of_classes,
@@ -143,6 +145,7 @@ class LearnerEntry:
             they can be compared with a float64 ridge; None where the model is no linear map.
         personalise: makes a model for each client, where it does that. A client's rows are then split for testing.
         labels_only: whether it takes no real targets.
+        learner_class: of another package's learner, the class of what ``build`` makes, by which model files are read.
     """
 
     name: str
@@ -152,6 +155,7 @@ class LearnerEntry:
     linear_weights: Callable[[Any, Any], FloatMatrix] | None = None
     personalise: Personalise | None = None
     labels_only: bool = False
+    learner_class: type[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -568,4 +572,27 @@ LEARNERS: Mapping[str, LearnerEntry] = {
         ),
     )
 }
-"""Every learner by name."""
+"""Every learner of this package by name."""
+
+
+def find_learner(name: str) -> LearnerEntry:
+    """Return the learner of a name: of this package, or else of the one that has an entry point of this name.
+
+    Raises:
+        UsageError: there is none.
+        analytic.extensions.ExtensionError: see ``analytic.extensions.find``.
+    """
+    entry: LearnerEntry | None = LEARNERS.get(name) or find(Group.LEARNERS, name, LearnerEntry)
+    if entry is None:
+        raise UsageError(unknown(Group.LEARNERS, name, LEARNERS))
+    return entry
+
+
+def choose_learners(text: str) -> tuple[LearnerEntry, ...]:
+    """Return different learners by their names with commas between, in their order; those of this package for ``all``.
+
+    Raises:
+        UsageError: an empty place, or a name of no learner.
+        analytic.extensions.ExtensionError: as ``find_learner``.
+    """
+    return tuple(LEARNERS.values()) if text == "all" else tuple(map(find_learner, dict.fromkeys(items(text))))
