@@ -155,10 +155,11 @@ class AnalyticLearner(Protocol[M]):
     A model is immutable and public: every party may hold it. ``client_statistics`` runs at the client, the
     other methods anywhere.
 
-    A learner may have more, which the slots of a ``Pipeline`` ask for: ``over(n)`` is the learner whose penalties are n
-    times as large (weights); ``widened(bits)`` the one of columns up to 2^bits in place of 1 (a scaler), without which
-    columns stay below one; ``one_sum`` says that rows are needed once only, ``personal_models`` makes models of a
-    client's own, ``coarse_columns`` names columns that a format hardly holds.
+    A learner may have more, which the slots of a ``Pipeline`` ask for. All need ``n_targets``, ``target_format`` and
+    ``max_rows``; weights ``over(n)``, the learner whose penalties are n times as large; a scaler ``widened(bits)``, the
+    one of columns up to 2^bits in place of 1, without which columns stay below one. ``one_sum`` says that rows are
+    needed once only, ``personal_models`` makes models of a client's own, ``coarse_columns`` names columns that a format
+    hardly holds.
     """
 
     @property

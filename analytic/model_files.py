@@ -30,6 +30,7 @@ from analytic.deepafl import DeepAFL
 from analytic.discriminant import LDA, QDA
 from analytic.errors import AnalyticError, SpecificationError
 from analytic.evaluation import ClassEvaluation, LabelsEvaluation, RegressionEvaluation
+from analytic.extensions import Group, find
 from analytic.fedhip import FedHiP
 from analytic.learner import OPTIONAL, STORED_WITHOUT, AnalyticLearner, stated_fields
 from analytic.logistic import Logistic
@@ -38,7 +39,7 @@ from analytic.model_arrays import Parts
 from analytic.naive_bayes import NaiveBayes
 from analytic.noisy_solve import NoisySolver
 from analytic.partial_labels import PartialLabels
-from analytic.pipeline import Pipeline
+from analytic.pipeline import SLOTS, Pipeline
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
 from analytic.row_map import CountMap, JointClip, LayerMap, RowClip, RowMap
@@ -66,7 +67,7 @@ LEARNERS: dict[str, type[Any]] = {
 LEARNERS |= {f"chosen-{name}": Pipeline for name in ("afl", "random", "fedhip")}
 LEARNERS |= {f"agreed-{name}": Pipeline for name in LEARNERS}
 LEARNERS |= {f"weighted-{name}": Pipeline for name in LEARNERS}
-"""The learners whose models can be stored, by name; add one of your own here.
+"""The learners of this package whose models can be stored, by name; ``_class_of`` knows those of others, too.
 
 Such a learner is a dataclass whose fields are its configuration. ``take_apart(model)`` returns the model's ``Parts``,
 and ``put_together(parts)`` the model, or raises ModelFileError where a part is not what the configuration asks for."""
@@ -81,16 +82,9 @@ EVALUATIONS: dict[str, type[Any]] = {
 JUDGED = "judged"
 """The array of these bytes."""
 
+_NO_EVALUATION = "what is judged is a model and no evaluation; save it again"
+
 PARAMETERS: dict[str, type[Any]] = {
-    "afl": AFL,
-    "fedhip": FedHiP,
-    "logistic": Logistic,
-    "lda": LDA,
-    "qda": QDA,
-    "naive-bayes": NaiveBayes,
-    "deepafl": DeepAFL,
-    "safle": SAFLe,
-    "partial_labels": PartialLabels,
     "scaler": Scaler,
     "ridge_cv": RidgeCV,
     "weights": Weights,
@@ -153,17 +147,18 @@ def model_to_bytes(
             a file can take its own part off the total: give it to nobody but clients that may have totals.
 
     Raises:
-        SpecificationError: a learner that is not one of ``LEARNERS``, classes that are no strings or integers, or more
-            or fewer than the learner has.
+        SpecificationError: a learner that is not one of ``LEARNERS`` and has no entry point, classes that are no
+            strings or integers, or more or fewer than the learner has.
         ModelFileError: the model holds NaN or infinity.
     """
     storable: Any = learner
-    if (LEARNERS | EVALUATIONS).get(learner.name) is not type(learner):
+    if _class_of(learner.name) is not type(learner):
         raise SpecificationError(
-            f"only models of {', '.join(LEARNERS)} have a file format, not of {type(learner).__name__}; save its "
-            "arrays yourself"
+            f"only models of {', '.join(LEARNERS)}, or of a learner with an entry point in {Group.LEARNERS}, have a "
+            f"file format, not of {type(learner).__name__}; give it one (docs/how-to/extend.md), or save its arrays "
+            "yourself"
         )
-    if classes is not None and learner.name in LEARNERS and len(classes) != storable.n_targets:
+    if classes is not None and learner.name not in EVALUATIONS and len(classes) != storable.n_targets:
         raise SpecificationError(
             f"{learner.name} has {storable.n_targets} classes and needs a name for each, not {len(classes)}; give them "
             "in the order of the labels, or none"
@@ -181,7 +176,7 @@ def model_to_bytes(
         arrays[JUDGED] = np.frombuffer(judged, dtype=np.uint8)
     description = {
         "learner": learner.name,
-        "configuration": {name: _to_json(value) for name, value in stated.items()},
+        "configuration": _configuration(storable, stated),
         "conditioning": parts.conditioning,
         "classes": None if classes is None else [_class_to_json(value) for value in classes],
     }
@@ -220,15 +215,23 @@ def model_from_bytes(content: bytes, *, source: str = "the model") -> SavedModel
     return SavedModel(learner=learner, model=model, classes=None if classes is None else tuple(classes))
 
 
-def name_in(content: bytes, *, source: str = "the model") -> str:
-    """Return the name of the learner that these bytes are a model of, and make neither.
+def names_in(content: bytes, *, source: str = "the model") -> tuple[str, ...]:
+    """Return the name of the learner that these bytes are a model of; after an evaluation's that of the one it judges.
+
+    Neither is made, and no extension is imported.
 
     Raises:
-        ModelFileError: they are damaged, of another version or format, or of no learner that is known.
+        ModelFileError: they are damaged, or of another version or format.
     """
-    _, said = FILE.from_bytes(content, source)
+    arrays, said = FILE.from_bytes(content, source)
     name: str = _stated(said, source)["learner"]
-    return name
+    if name not in EVALUATIONS:
+        return (name,)
+    _, said = FILE.from_bytes(_judged_file(arrays, source), source)
+    judged: str = _stated(said, source)["learner"]
+    if judged in EVALUATIONS:
+        raise ModelFileError(f"{source}: {_NO_EVALUATION}")
+    return name, judged
 
 
 def learner_in(content: bytes, *, source: str = "the model") -> AnalyticLearner[Any]:
@@ -299,6 +302,14 @@ def load_model(path: Path | str) -> SavedModel:
 # --- a configuration as JSON, and back ----------------------------------------------------------------------
 
 
+def _configuration(learner: Any, stated: Mapping[str, Any]) -> dict[str, Any]:
+    """A learner's fields; the head of a pipeline is a learner of its own, by its name."""
+    own = {name: _to_json(value) for name, value in stated.items() if name != "head" or type(learner) is not Pipeline}
+    if type(learner) is Pipeline:
+        own["head"] = {learner.head.name: _configuration(learner.head, stated_fields(learner.head))}
+    return own
+
+
 def _to_json(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
@@ -346,7 +357,7 @@ def _judged(arrays: dict[str, Any], source: str) -> dict[str, Any]:
     """The learner and the complete model that an evaluation is of, taken out of its arrays."""
     saved = model_from_bytes(_judged_file(arrays, source), source=f"the model that {source} judges")
     if saved.learner.name in EVALUATIONS:
-        raise ModelFileError(f"{source}: what is judged is a model and no evaluation; save it again")
+        raise ModelFileError(f"{source}: {_NO_EVALUATION}")
     return {"learner": saved.learner, "model": saved.model}
 
 
@@ -383,9 +394,33 @@ def _check_kinds(kind: type[Any], configuration: Mapping[str, Any]) -> None:
                 raise SpecificationError(f"{own.name} must be {own.type}, not {configuration[own.name]!r}")
 
 
+def _class_of(name: str) -> type[Any] | None:
+    """Return the class of the learner or evaluation of a name; for an extension's the one that its entry states.
+
+    Raises:
+        ExtensionError: see ``analytic.extensions.find``.
+    """
+    own: type[Any] | None = (LEARNERS | EVALUATIONS).get(name)
+    if own is None and (head := _head_of(name)) != name:
+        own = None if _class_of(head) is None else Pipeline
+    return own or getattr(find(Group.LEARNERS, name), "learner_class", None)  # an object of a package above this one
+
+
+def _head_of(name: str) -> str:
+    """The name of a learner without the slots of a pipeline."""
+    for slot in SLOTS:
+        name = name.removeprefix(f"{slot}-")
+    return name
+
+
 def _learner(description: Mapping[str, Any], source: str, evaluated: Mapping[str, Any]) -> Any:
     name, configuration = description["learner"], description["configuration"]
-    kind = (LEARNERS | EVALUATIONS)[name]
+    kind = _class_of(name)
+    if kind is None:
+        raise ModelFileError(
+            f"{source} must state one of the learners {', '.join(LEARNERS)}, or of an installed package (entry point "
+            f"in {Group.LEARNERS}), not {name[:60]!r}: install the package that has it, or save the model again"
+        )
     known = {f.name: f for f in fields(kind) if f.name not in evaluated}
     earlier = {name: f.metadata[STORED_WITHOUT] for name, f in known.items() if STORED_WITHOUT in f.metadata}
     configuration = {**earlier, **configuration}
@@ -398,7 +433,10 @@ def _learner(description: Mapping[str, Any], source: str, evaluated: Mapping[str
             "there"
         )
     try:
-        values = {key: _from_json(value) for key, value in configuration.items()}
+        if kind is Pipeline:
+            configuration["head"] = _head(configuration["head"], _head_of(name), source)
+        is_head = {"head"} if kind is Pipeline else set()
+        values = {key: value if key in is_head else _from_json(value) for key, value in configuration.items()}
         _check_kinds(kind, values)
         found = kind(**evaluated, **values)
         if found.name != name:
@@ -406,6 +444,18 @@ def _learner(description: Mapping[str, Any], source: str, evaluated: Mapping[str
         return found
     except (AnalyticError, *UNUSABLE) as error:
         raise ModelFileError(f"{source}: the configuration of {name} cannot be used: {error}") from error
+
+
+def _head(stated: Any, name: str, source: str) -> Any:
+    """The head of a pipeline: of the learner that the pipeline's own name says, and of no other.
+
+    Raises:
+        SpecificationError: another one; a site has agreed to the learners that it names, and makes no others.
+    """
+    match stated:
+        case {**one} if one.keys() == {name} and isinstance(one[name], dict):
+            return _learner({"learner": name, "configuration": one[name]}, source, {})
+    raise SpecificationError(f"the head of this pipeline must be {name}, by this name")
 
 
 def _check_next_sum(learner: Any, model: Any, source: str) -> None:
@@ -423,13 +473,12 @@ def _stated(description: Mapping[str, Any], source: str) -> Mapping[str, Any]:
     """The description, if it states what it must."""
     match description:
         case {
-            "learner": str(name),
+            "learner": str(),
             "configuration": dict(),
             "conditioning": dict(),
             "classes": None | list(),
-        } if name in LEARNERS | EVALUATIONS:
+        }:
             return description
     raise ModelFileError(
-        f"{source} must state one of the learners {', '.join(LEARNERS)}, its configuration, conditioning, classes and "
-        "arrays; save the model again"
+        f"{source} must state the learner, its configuration, conditioning, classes and arrays; save the model again"
     )

@@ -32,6 +32,9 @@ from analytic.statistics import LABELS, IntVector, Statistics
 from analytic.validation_path import Path
 from analytic.weights import Weights, weighted_sum, worth
 
+SLOTS = ("weighted", "agreed", "chosen")
+"""What a learner's name begins with for each slot, in this order: weights, scaler, selection."""
+
 MAPPED = "mapped rows"
 """Where a client keeps its rows in the columns that were agreed, in its own memory."""
 
@@ -127,14 +130,16 @@ class Pipeline:
         slots = [slot for slot in (self.scaler, self.selection, self.weights) if slot is not None]
         if not slots:
             raise SpecificationError(f"a pipeline needs a scaler, a selection or weights; take {self.head.name} itself")
+        if missing := [name for name in ("n_targets", "target_format", "max_rows") if not hasattr(self.head, name)]:
+            raise SpecificationError(f"the head of a pipeline needs {', '.join(missing)}, which {self.head.name} lacks")
         for slot in slots:
             slot.check(self.head)
 
     @property
     def name(self) -> str:
         """The learner's name in reports, policies and files: its slots before the head's name."""
-        slots = {"weighted": self.weights, "agreed": self.scaler, "chosen": self.selection}
-        return "-".join([*(name for name, slot in slots.items() if slot is not None), self.head.name])
+        slots = zip(SLOTS, (self.weights, self.scaler, self.selection), strict=True)
+        return "-".join([*(name for name, slot in slots if slot is not None), self.head.name])
 
     @property
     def n_features(self) -> int:

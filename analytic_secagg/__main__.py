@@ -7,12 +7,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
+from analytic.extensions import Group, find, installed
 from analytic.model_files import load_model
 from analytic_secagg.change_command import COMMAND as CHANGE
 from analytic_secagg.console.arguments import file
-from analytic_secagg.console.command_parser import run_commands
+from analytic_secagg.console.command_parser import run_commands, run_program
 from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.doctor_command import COMMAND as DOCTOR
 from analytic_secagg.dossier_command import COMMANDS as DOSSIER
@@ -29,15 +31,30 @@ from secagg import Receipt, SumResult
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code: 0, 1 where a model is not its totals', 2 an error, or how it was stopped."""
+    """Run one command; its exit code: 0, 1 where a model is not its totals', 2 an error, or how it was stopped.
+
+    A name that is none of our commands may be that of another package's engine, whose ``main`` gets the rest.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    name = next(iter(words), "")
+    if name not in {command.name for command in COMMANDS} and name in {one.name for one in installed(Group.ENGINES)}:
+        return run_program(lambda: _run_engine(name, words[1:]), alone=argv is None)
     return run_commands(
         COMMANDS,
         argv,
         prog="python -m analytic_secagg",
         description="See a federation on this computer, set up a site, check what a run left behind and go on from it.",
-        epilog="Deployments: python -m analytic_secagg.flower --help, or .nvflare --help.",
+        epilog="Deployments: python -m analytic_secagg.flower --help, or .nvflare --help. An engine of another package "
+        "is a command of its name, see docs/how-to/extend.md.",
         example="verify model.safetensors totals.safetensors",
     )
+
+
+def _run_engine(name: str, argv: Sequence[str]) -> int:
+    engine = find(Group.ENGINES, name, FunctionType)
+    assert engine is not None, "it was listed a moment ago"
+    code: int = engine(argv)
+    return code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

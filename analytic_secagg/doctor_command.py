@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -18,6 +19,7 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 from analytic.afl import AFL
+from analytic.extensions import Group, installed, origin
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from analytic_secagg.code_version import PACKAGES, code_version
@@ -118,6 +120,18 @@ def _extras() -> Iterator[Finding]:
             yield NOTE, f"{name} needs more: {mode.missing_extra}"
 
 
+def _extensions() -> Iterator[Finding]:
+    """Name what other packages add; nothing of theirs is imported."""
+    for group in Group:
+        found = installed(group)
+        for one in found:
+            place = "" if one.dist is None else f", in {one.dist.locate_file('')}"
+            yield NOTE, f"{group.kind} {one.name}: {origin(one)}{place}"
+        for name, times in Counter(one.name for one in found).items():
+            if times > 1:
+                yield WRONG, f"{times} packages have a {group.kind} {name}, and neither runs: uninstall all but one"
+
+
 def _fixed_model() -> str:
     """The hash of the weights of fixed rows, whose Gram is badly conditioned."""
     rows = np.arange(600).reshape(60, 10) ** 2 % 251 / 256 + np.arange(60)[:, None] / 64
@@ -169,6 +183,7 @@ CHECKS = {
     "primitives": _primitives,
     "vectors": _vectors,
     "extras": _extras,
+    "extensions": _extensions,
     "arithmetic": _arithmetic,
     "entropy": _entropy,
     "clock": _clock,
@@ -184,7 +199,7 @@ def _doctor(options: DoctorOptions) -> int:
 
 COMMAND = Command(
     name="doctor",
-    summary="check this host: versions, code, vectors, extras, arithmetic, random bytes, clock; say what to do",
+    summary="check this host: versions, code, vectors, extras, extensions, arithmetic, entropy, clock; say what to do",
     examples="""example:
   python -m analytic_secagg doctor
       then python -m analytic_secagg check-site site.toml for keys, rows and folders of a site

@@ -20,7 +20,7 @@ from analytic.scaling import Agreement, agreed_format
 from analytic.statistics import LABELS
 from analytic_secagg.errors import UsageError
 from analytic_secagg.in_process import FederatedRun, run_federation
-from analytic_secagg.learners import CROSS_VALIDATED, LEARNERS, LearnerSettings
+from analytic_secagg.learners import CROSS_VALIDATED, LearnerSettings, find_learner
 from analytic_secagg.modes import MODES, Mode, choose_modes
 from analytic_secagg.privacy import PrivacyPlan
 from secagg import PartyId
@@ -427,9 +427,7 @@ def _built(
     options: Mapping[str, Any],
 ) -> AnalyticLearner[Any]:
     """Return the learner of a name for rows such as these."""
-    if name not in LEARNERS:
-        raise UsageError(f"learner must be one of {', '.join(LEARNERS)}, or a learner, not {name!r}")
-    entry = LEARNERS[name]
+    entry = find_learner(name)
     if unknown := options.keys() - entry.options.keys():
         raise UsageError(f"{min(unknown)} is no parameter of {name}; it has {', '.join(sorted(entry.options))}")
     if labels.is_real and entry.labels_only:

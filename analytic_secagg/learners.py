@@ -13,6 +13,7 @@ from analytic.afl import AFL
 from analytic.bucketing import Bucketing, Encoding, FixedThresholds, QuantileThresholds
 from analytic.deepafl import DeepAFL
 from analytic.discriminant import LDA, QDA
+from analytic.extensions import Group, find, unknown
 from analytic.fedhip import LARGEST_ALPHA, FedHiP
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.logistic import Logistic
@@ -31,6 +32,7 @@ from analytic_secagg.console.arguments import (
     Option,
     Reader,
     class_weights,
+    items,
     numbers,
     patterns,
     sets_of_classes,
@@ -137,22 +139,46 @@ class LearnerEntry:
 
     Args:
         name: the name in ``--learner`` and in reports.
-        build: makes it from settings.
-        options: its own parameters, each with what reads it from text.
+        head: makes the closed form from settings; the slots of a ``Pipeline`` are put around it where settings ask.
+        options: its own parameters, and those of slots (``WEIGHING``, ``AGREEING``, ``CHOOSING``) that it goes with,
+            each with what reads it from text.
         n_sums: how many sums it asks for with given options, which is public.
         linear_weights: (learner, model) -> weights of features as they are, with the intercepts as a last row, so that
             they can be compared with a float64 ridge; None where the model is no linear map.
         personalise: makes a model for each client, where it does that. A client's rows are then split for testing.
         labels_only: whether it takes no real targets.
+        learner_class: of another package's learner, the class of what ``head`` makes, by which model files are read.
     """
 
     name: str
-    build: Callable[[LearnerSettings], AnalyticLearner[Any]]
+    head: Callable[[LearnerSettings], AnalyticLearner[Any]]
     options: Mapping[str, Reader] = field(default_factory=dict)
     n_sums: Callable[[Mapping[str, Option]], int] = lambda options: 1
     linear_weights: Callable[[Any, Any], FloatMatrix] | None = None
     personalise: Personalise | None = None
     labels_only: bool = False
+    learner_class: type[Any] | None = None
+
+    def build(self, settings: LearnerSettings) -> AnalyticLearner[Any]:
+        """Return the closed form in a pipeline with the slots that settings ask for; alone where they ask for none.
+
+        Raises:
+            UsageError, analytic.errors.SpecificationError: settings that it, or a slot, cannot have.
+        """
+        own = {name: value for name, value in settings.options.items() if name not in SLOT_OPTIONS}
+        weights, scaler = _weights(settings), _scaler(settings)
+        within = replace(settings, options=own, max_rows=settings.max_rows * (1 if weights is None else _most(weights)))
+        if scaler is not None:
+            targets = within.target_format
+            if targets != LABELS:
+                targets = agreed_format(within.max_rows, most=TARGET_BITS)
+            row_format = agreed_format(within.max_rows)
+            within = replace(within, feature_format=row_format, target_format=targets)
+        head = self.head(within)
+        selection = _selection(head, settings)
+        if weights is None and scaler is None and selection is None:
+            return head
+        return Pipeline(head=head, scaler=scaler, selection=selection, weights=weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,32 +231,10 @@ LINEAR_OPTIONS: Mapping[str, Reader] = {"intercept": yes_or_no, "clip": yes_or_n
 AGREEING: Mapping[str, Reader] = {"headroom": int}
 """Options of every learner whose columns are agreed on."""
 
-SLOTS = {*CHOOSING, *WEIGHING, *AGREEING}
-"""Options of a pipeline's slots; a learner's builder has the others."""
+SLOT_OPTIONS = {*CHOOSING, *WEIGHING, *AGREEING}
+"""Options of a pipeline's slots; a closed form has the others."""
 
 _Linear = TypeVar("_Linear", bound=AFL)
-
-
-def _composed(build: Callable[[LearnerSettings], AnalyticLearner[Any]]) -> Callable[[LearnerSettings], Any]:
-    """Build a closed form in a pipeline with the slots that settings ask for; alone where they ask for none."""
-
-    def built(settings: LearnerSettings) -> AnalyticLearner[Any]:
-        own = {name: value for name, value in settings.options.items() if name not in SLOTS}
-        weights, scaler = _weights(settings), _scaler(settings)
-        within = replace(settings, options=own, max_rows=settings.max_rows * (1 if weights is None else _most(weights)))
-        if scaler is not None:
-            targets = within.target_format
-            if targets != LABELS:
-                targets = agreed_format(within.max_rows, most=TARGET_BITS)
-            row_format = agreed_format(within.max_rows)
-            within = replace(within, feature_format=row_format, target_format=targets)
-        head = build(within)
-        selection = _selection(head, settings)
-        if weights is None and scaler is None and selection is None:
-            return head
-        return Pipeline(head=head, scaler=scaler, selection=selection, weights=weights)
-
-    return built
 
 
 def _scaler(settings: LearnerSettings) -> Scaler | None:
@@ -477,14 +481,14 @@ LEARNERS: Mapping[str, LearnerEntry] = {
     for entry in (
         LearnerEntry(
             name="afl",
-            build=_composed(_afl),
+            head=_afl,
             options={**LINEAR_OPTIONS, **CHOOSING, **WEIGHING, **AGREEING, "patterns": patterns, "ablation": Ablation},
             n_sums=_n_sums,
             linear_weights=_linear_weights,
         ),
         LearnerEntry(
             name="fedhip",
-            build=_composed(_fedhip),
+            head=_fedhip,
             options={"alphas": numbers, **LINEAR_OPTIONS, **CHOOSING, **WEIGHING, **AGREEING},
             n_sums=_n_sums,
             linear_weights=_linear_weights,
@@ -492,7 +496,7 @@ LEARNERS: Mapping[str, LearnerEntry] = {
         ),
         LearnerEntry(
             name="random",
-            build=_composed(_random),
+            head=_random,
             options={
                 "d_phi": int,
                 "activation": str,
@@ -511,35 +515,35 @@ LEARNERS: Mapping[str, LearnerEntry] = {
         ),
         LearnerEntry(
             name="logistic",
-            build=_composed(_logistic),
+            head=_logistic,
             options={**ROUNDS, "d_phi": int, **LINEAR_OPTIONS, **WEIGHING, **AGREEING},
             n_sums=lambda options: int(options.get("n_rounds", 5)) + _balancing(options),
             labels_only=True,
         ),
         LearnerEntry(
             name="lda",
-            build=_composed(_lda),
+            head=_lda,
             options={"d_phi": int, "clip": yes_or_no, **WEIGHING, **AGREEING},
             n_sums=_balancing,
             labels_only=True,
         ),
         LearnerEntry(
             name="qda",
-            build=_composed(_by_class(QDA, "qda")),
+            head=_by_class(QDA, "qda"),
             options={"shrinkage": float, "clip": yes_or_no, **WEIGHING, **AGREEING},
             n_sums=_balancing,
             labels_only=True,
         ),
         LearnerEntry(
             name="naive-bayes",
-            build=_composed(_by_class(NaiveBayes, "naive-bayes")),
+            head=_by_class(NaiveBayes, "naive-bayes"),
             options={"shrinkage": float, "clip": yes_or_no, **WEIGHING, **AGREEING},
             n_sums=_balancing,
             labels_only=True,
         ),
         LearnerEntry(
             name="deepafl",
-            build=_composed(_deepafl),
+            head=_deepafl,
             options={
                 "n_layers": int,
                 "d_phi": int,
@@ -564,7 +568,7 @@ LEARNERS: Mapping[str, LearnerEntry] = {
         ),
         LearnerEntry(
             name="safle",
-            build=_composed(_safle),
+            head=_safle,
             options={
                 "n_buckets": int,
                 "group_size": int,
@@ -581,4 +585,27 @@ LEARNERS: Mapping[str, LearnerEntry] = {
         ),
     )
 }
-"""Every learner by name."""
+"""Every learner of this package by name."""
+
+
+def find_learner(name: str) -> LearnerEntry:
+    """Return the learner of a name: of this package, or else of the one that has an entry point of this name.
+
+    Raises:
+        UsageError: there is none.
+        analytic.extensions.ExtensionError: see ``analytic.extensions.find``.
+    """
+    entry: LearnerEntry | None = LEARNERS.get(name) or find(Group.LEARNERS, name, LearnerEntry)
+    if entry is None:
+        raise UsageError(unknown(Group.LEARNERS, name, LEARNERS))
+    return entry
+
+
+def choose_learners(text: str) -> tuple[LearnerEntry, ...]:
+    """Return different learners by their names with commas between, in their order; those of this package for ``all``.
+
+    Raises:
+        UsageError: an empty place, or a name of no learner.
+        analytic.extensions.ExtensionError: as ``find_learner``.
+    """
+    return tuple(LEARNERS.values()) if text == "all" else tuple(map(find_learner, dict.fromkeys(items(text))))

@@ -1,6 +1,6 @@
 """The privacy modes: how each makes its sums, which parties it needs beside clients, and what must be installed for it.
 
-One registry for comparisons, the audit, sites and engines. A further mode is one ``register`` away from all of them.
+One registry for comparisons, the audit, sites and engines; ``find_mode`` knows those of other packages, too.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from itertools import count, islice
 from typing import Any, Protocol
 
+from analytic.extensions import Group, find, installed, unknown
 from analytic_secagg.errors import UsageError
 from analytic_secagg.sum_setup import SumSetup
 from secagg import (
@@ -407,7 +408,7 @@ def _over(alone: Alone, name: str, scheme: SchemeName) -> Mode:
 
 
 MODES: dict[str, Mode] = {}
-"""Every mode by name."""
+"""Every mode of this package by name."""
 
 
 def register(mode: Mode) -> Mode:
@@ -432,25 +433,33 @@ register(_over(_masked, "masked+bfv", "bfv"))
 
 
 def helper_roles() -> Iterator[HelperRole]:
-    """Every role that some mode needs beside clients and server, once."""
+    """Every role that some mode of this package needs beside clients and server, once; no other role has a table."""
     yield from dict.fromkeys(mode.helper for mode in MODES.values() if mode.helper is not None)
 
 
+def is_known(name: str) -> bool:
+    """Return whether there is a mode of this name, and import nothing."""
+    return name in MODES or any(one.name == name for one in installed(Group.MODES))
+
+
 def find_mode(name: str) -> Mode:
-    """Return the mode of a name.
+    """Return the mode of a name: of this package, or else of the one that has an entry point of this name.
 
     Raises:
         UsageError: there is none.
+        analytic.extensions.ExtensionError: see ``analytic.extensions.find``.
     """
-    if name not in MODES:
-        raise UsageError(f"a mode is one of {', '.join(MODES)}, not {name!r}")
-    return MODES[name]
+    mode: Mode | None = MODES.get(name) or find(Group.MODES, name, Mode)
+    if mode is None:
+        raise UsageError(unknown(Group.MODES, name, MODES))
+    return mode
 
 
 def choose_modes(names: Iterable[str] | None) -> tuple[Mode, ...]:
-    """Return the modes of these names, in their order; all that are installed for None.
+    """Return the modes of these names, in their order; all of this package that are installed for None.
 
     Raises:
+        analytic.extensions.ExtensionError: as ``find_mode``.
         UsageError: an unknown name, or a mode whose extra is not installed (which says how to install it).
     """
     if names is None:

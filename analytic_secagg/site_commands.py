@@ -17,7 +17,7 @@ from analytic_secagg.console.arguments import file, natural, whole
 from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.datasets import BUNDLED
 from analytic_secagg.flower.trial import app_settings
-from analytic_secagg.modes import MODES, HelperRole, helper_roles
+from analytic_secagg.modes import MODES, HelperRole, find_mode, helper_roles
 from analytic_secagg.nvflare.job import SERVER_CONFIG, read_job
 from analytic_secagg.server.run_settings import RunSettings, overrides
 from analytic_secagg.site.errors import SiteFileError
@@ -165,7 +165,7 @@ def _check_site(options: SiteOptions) -> int:
     entered, allowed = Site(site).count_totals()
     print(f"journal: {entered} totals, of which {allowed} took one of the further totals that are allowed")
     for mode in sorted(site.demands.modes):
-        if missing := MODES[mode].missing_extra:
+        if missing := find_mode(mode).missing_extra:
             print(f"{mode}: declined until this host has more: {missing}")
     _warn_of_idle_roles(site)
     return 0
@@ -240,7 +240,7 @@ def _begin_epoch(options: EpochOptions) -> int:
 
 def _warn_of_idle_roles(site: SiteFile) -> None:
     """A role whose site declines every sum that needs it."""
-    needed = {MODES[mode].helper for mode in site.demands.modes}
+    needed = {find_mode(mode).helper for mode in site.demands.modes}
     for own in site.helpers:
         if own.role not in needed:
             listed, fitting = sorted(site.demands.modes), [m.name for m in MODES.values() if m.helper == own.role]

@@ -104,6 +104,16 @@ def run_single(command: Command[Any], argv: Sequence[str] | None, *, prog: str) 
     return _with_errors_printed(lambda: command(parser.parse_args(argv)))
 
 
+def run_program(program: Callable[[], int], *, alone: bool) -> int:
+    """Run a program of another package as a process; every error that has a reason is one message.
+
+    Args:
+        program: does the work and returns its exit code.
+        alone: see ``run_as_process``.
+    """
+    return run_as_process(lambda: _with_errors_printed(program), alone=alone)
+
+
 def run_commands(
     commands: Sequence[Command[Any]],
     argv: Sequence[str] | None,

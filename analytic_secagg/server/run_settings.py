@@ -20,8 +20,8 @@ from analytic.statistics import LABELS
 from analytic_secagg.console.arguments import parse_options
 from analytic_secagg.errors import UsageError
 from analytic_secagg.federation import Federation
-from analytic_secagg.learners import LEARNERS, LearnerSettings
-from analytic_secagg.modes import MODES
+from analytic_secagg.learners import LearnerSettings, find_learner
+from analytic_secagg.modes import find_mode
 from analytic_secagg.privacy import PrivacyPlan
 from analytic_secagg.release import Gate, ReleasePolicy
 from analytic_secagg.site.errors import RunSettingsError
@@ -47,7 +47,7 @@ class RunSettings(StrictModel):
         ridge: penalty of the solve, or ``cv`` for one that is chosen by cross-validation (afl, fedhip).
         ri: what each client adds to its Gram's diagonal and the server takes off exactly (AFL's RI process).
         evaluate: judge the model through one more sum, of rows that sites keep for that.
-        mode: one of ``MODES``.
+        mode: name of the privacy mode.
         corruption: fraction of clients that may collude with the server (modes with masks of clients).
         dropout: fraction of clients that may vanish (the same).
         min_survivors: fewest clients in a total, and in each pattern of partial labels; masks may ask for more.
@@ -104,18 +104,14 @@ class RunSettings(StrictModel):
     @field_validator("mode")
     @classmethod
     def _check_mode(cls, mode: str) -> str:
-        if mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
-        if missing := MODES[mode].missing_extra:
+        if missing := find_mode(mode).missing_extra:
             raise ValueError(f"the mode {mode} needs more on every host: {missing}")
         return mode
 
     @field_validator("learner")
     @classmethod
     def _check_learner(cls, learner: str) -> str:
-        if learner not in LEARNERS:
-            raise ValueError(f"learner must be one of {', '.join(LEARNERS)}, not {learner!r}")
-        return learner
+        return find_learner(learner).name
 
     @classmethod
     def of(cls, run_config: Mapping[str, Any]) -> RunSettings:
@@ -163,7 +159,7 @@ class RunSettings(StrictModel):
             mode=self.mode,
             session=session,
             clients=tuple(sorted(roster.clients)),
-            helpers=tuple(sorted(roster.listed(MODES[self.mode].helper))),
+            helpers=tuple(sorted(roster.listed(find_mode(self.mode).helper))),
             corruption=self.corruption,
             dropout=self.dropout,
             min_survivors=self.min_survivors,
@@ -180,7 +176,7 @@ class RunSettings(StrictModel):
             RunSettingsError: says in which table of the roster they are to stand, or how many rows there must be room
                 for.
         """
-        mode = MODES[self.mode]
+        mode = find_mode(self.mode)
         if mode.helper is not None and not roster.listed(mode.helper):
             raise RunSettingsError(
                 f"the mode {self.mode} needs [{mode.helper.table}] in the roster, which lists nobody there; "
@@ -250,8 +246,8 @@ class RunSettings(StrictModel):
         return (
             not self.epsilon
             and self.receipts == NO_RECEIPTS
-            and MODES[self.mode].make_series is not None
-            and LEARNERS[self.learner].n_sums(self._learner_options()) + (self.agreement is not None) > 1
+            and find_mode(self.mode).make_series is not None
+            and find_learner(self.learner).n_sums(self._learner_options()) + (self.agreement is not None) > 1
         )
 
     @property
@@ -282,7 +278,7 @@ class RunSettings(StrictModel):
         Raises:
             RunSettingsError: parameters that it cannot have.
         """
-        entry = LEARNERS[self.learner]
+        entry = find_learner(self.learner)
         try:
             settings = LearnerSettings(
                 n_features=self.n_features,
@@ -313,7 +309,7 @@ class RunSettings(StrictModel):
             raise RunSettingsError(f"noise cannot be set up like this: {error}") from error
 
     def _learner_options(self) -> Mapping[str, Any]:
-        entry = LEARNERS[self.learner]
+        entry = find_learner(self.learner)
         return parse_options(self.options.split(), [entry])[entry.name]
 
 

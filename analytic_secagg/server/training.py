@@ -18,7 +18,7 @@ from analytic_secagg.code_version import code_version
 from analytic_secagg.configurations import configuration_digest
 from analytic_secagg.console.output_files import OutputFile
 from analytic_secagg.federation import Federation, Step
-from analytic_secagg.modes import MODES
+from analytic_secagg.modes import find_mode
 from analytic_secagg.run_account import account_of_run, account_of_sum
 from analytic_secagg.server.exchange import Deadlines, Exchange, SessionExchange, Transport
 from analytic_secagg.server.grid_series import GridSeries, SeriesOverError
@@ -134,7 +134,7 @@ class Training:
         record = self._federation.take(result)
         self._totals.append(result)
         self._sessions.append(self._session)
-        helpers = self._server.roster.listed(MODES[self._settings.mode].helper)
+        helpers = self._server.roster.listed(find_mode(self._settings.mode).helper)
         for owner, holder in record.disputes:
             if owner in helpers:
                 self._progress.say("different sums of masks", helpers=[owner, holder])

@@ -9,9 +9,10 @@ from typing import Any
 
 from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner
-from analytic.model_files import learner_in, model_from_bytes, model_to_bytes, name_in
+from analytic.model_files import learner_in, model_from_bytes, model_to_bytes, names_in
+from analytic_secagg.errors import UsageError
 from analytic_secagg.federation import Step
-from analytic_secagg.modes import MODES, Mode
+from analytic_secagg.modes import Mode, find_mode
 from analytic_secagg.site.errors import WireError
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.terms import NO_RECEIPTS, Terms
@@ -103,9 +104,10 @@ class Invitation:
     def _setup(self, roster: Roster, step: Step[Any]) -> tuple[Terms, Mode, SumSetup]:
         """All that a party received goes into the session's context; an announcement has a place of its own."""
         terms = Terms.from_bytes(self.terms)
-        if terms.mode not in MODES:
-            raise ConfigurationError(f"a mode is one of {', '.join(MODES)}")
-        mode = MODES[terms.mode]
+        try:
+            mode = find_mode(terms.mode)
+        except (UsageError, AnalyticError) as error:
+            raise ConfigurationError(str(error)) from error
         listed = roster.listed(mode.helper)
         _check_parties(mode, "clients", terms.clients, roster.clients)
         _check_parties(mode, f"{mode.helper.name}s" if mode.helper else "helpers", terms.helpers, listed)
@@ -148,14 +150,14 @@ class Invitation:
         return step
 
     @property
-    def learner_name(self) -> str:
-        """The name of the learner, which is not made for it.
+    def learner_names(self) -> tuple[str, ...]:
+        """The name of the learner, and after an evaluation's that of the one it judges; neither is made for it.
 
         Raises:
             WireError: no model.
         """
         try:
-            return name_in(self.model)
+            return names_in(self.model)
         except AnalyticError as error:
             raise WireError("these bytes are no model of this version") from error
 

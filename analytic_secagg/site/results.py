@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from analytic.errors import AnalyticError
-from analytic.model_files import EVALUATIONS, model_from_bytes
+from analytic.model_files import EVALUATIONS, model_from_bytes, names_in
 from analytic_secagg.console.output_files import OutputFile
 from analytic_secagg.site.errors import SiteFileError, WireError
 from secagg import IdentityKey, Receipt
@@ -37,6 +37,18 @@ class RunResults:
     def signed(cls, identity: IdentityKey, session: bytes, *, model: bytes, totals: bytes = b"") -> RunResults:
         """Return the results of a session's run, signed."""
         return cls(model=model, totals=totals, signature=identity.sign(_LABEL, *_said(session, model, totals)))
+
+    @property
+    def learner_names(self) -> tuple[str, ...]:
+        """As ``Invitation.learner_names``.
+
+        Raises:
+            WireError: no model.
+        """
+        try:
+            return names_in(self.model)
+        except AnalyticError as error:
+            raise WireError("the model that the server gave is none of this version") from error
 
     def check(self, server: bytes, session: bytes) -> None:
         """Refuse results that the server did not sign for this session.

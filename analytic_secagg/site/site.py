@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import Any
 
 from analytic.learner import AnalyticLearner
-from analytic.model_files import EVALUATIONS
+from analytic.model_files import EVALUATIONS, LEARNERS
 from analytic_secagg.configurations import configuration_digest, described
 from analytic_secagg.federation import Step
-from analytic_secagg.modes import MODES
+from analytic_secagg.modes import MODES, find_mode
 from analytic_secagg.privacy import is_bounded
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, SiteFileError
 from analytic_secagg.site.invitation import Agreement, Invitation
@@ -33,6 +33,9 @@ from secagg.errors import ConfigurationError, ConsentRefusedError, PolicyError
 
 LOG = logging.getLogger("analytic_secagg.site")
 """The site's own log; it stays on the site's host."""
+
+SHOWN = 60
+"""Most characters of a name of the server's choice that an error shows."""
 
 Messages = Mapping[PartyId, bytes]
 """What parties say or are told; empty bytes say that a party is here and has nothing to say yet."""
@@ -65,7 +68,8 @@ class Site:
         of_sum = [own for own in self._file.helpers if own.party in terms.helpers]
         if not of_sum:
             return {}
-        if terms.mode in MODES and MODES[terms.mode].announce is None:
+        self._refuse_extensions((), terms.mode)
+        if find_mode(terms.mode).announce is None:
             raise DeclinedError(f"in the mode {terms.mode} {of_sum[0].role.name}s announce nothing")
         with self._folder.locked():
             self._end_what_is_over(terms)
@@ -158,6 +162,7 @@ class Site:
                 self._sweep()
             if results is not None and is_running:
                 results.check(self._file.roster.server, session)
+                self._refuse_extensions(results.learner_names)
                 self._file.kept.keep(results)
 
     def sweep(self) -> None:
@@ -209,8 +214,9 @@ class Site:
 
     def _agree(self, invitation: Invitation) -> Agreement:
         """The agreement, if this site's own file allows it; its client may take no part in it all the same."""
+        self._allowed(invitation)
         if not self._helps(invitation):  # before a learner, or a model, of the server's choice is made here
-            refusal = self._refuses_name(invitation.learner_name) or self._refuses(invitation.learner)
+            refusal = self._refuses_name(invitation.learner_names[0]) or self._refuses(invitation.learner)
             if refusal:
                 raise DeclinedError(refusal)
         try:
@@ -237,6 +243,27 @@ class Site:
                 f"an exact total needs more rows than columns, and this {step.learner.name} sums the Gram of "
                 f"{step.n_columns} columns over at most {rows} rows, by the roster's max_client_rows: use fewer "
                 "features, or noise"
+            )
+
+    def _allowed(self, invitation: Invitation) -> Invitation:
+        """The invitation, if all that it needs of other packages is named in this site's own file; else a refusal."""
+        self._refuse_extensions(invitation.learner_names, Terms.from_bytes(invitation.terms).mode)
+        return invitation
+
+    def _refuse_extensions(self, learners: Iterable[str], mode: str | None = None) -> None:
+        """Decline code of other packages that this site's own file does not name, before any of it is imported."""
+        known = LEARNERS.keys() | EVALUATIONS.keys() | self._file.named_learners
+        for name in learners:
+            if name not in known:
+                raise DeclinedError(
+                    f"the server proposes the learner {name[:SHOWN]!r} of another package, which this site's file does "
+                    "not name: if its owner trusts that package, add it to learners in [client], or to extensions "
+                    "where there is no client"
+                )
+        if mode is not None and mode not in MODES.keys() | self._file.demands.modes:
+            raise DeclinedError(
+                f"the server proposes the mode {mode[:SHOWN]!r} of another package, which this site's file does not "
+                "name: if its owner trusts that package, add it to modes in [policy]"
             )
 
     def _helps(self, invitation: Invitation) -> bool:
@@ -331,14 +358,14 @@ class Site:
         """Take a failed sum out of the journal, where its helpers certify that it failed."""
         for invitation in self._folder.running():
             if failure and invitation.session == session:
-                protocol = invitation.agree(self._file.roster).protocol
+                protocol = self._allowed(invitation).agree(self._file.roster).protocol
                 journal_of(self._file, self._folder).free(protocol, failure)
                 LOG.info("the helpers certify that the sum of session %s failed", session.hex())
 
     def _draw(self, invitation: Invitation, own: OwnRole) -> SessionKeyPair:
         """A fresh key pair for a sum in which this site would take part."""
         try:
-            mode, setup = invitation.setup(self._file.roster)
+            mode, setup = self._allowed(invitation).setup(self._file.roster)
             pair = SessionKeyPair.generate(mode, setup, PartySecrets(identity=own.identity))
         except ConfigurationError as error:
             raise DeclinedError(str(error)) from error

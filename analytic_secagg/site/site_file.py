@@ -14,7 +14,7 @@ from analytic.model_files import EVALUATIONS
 from analytic.sensitivity import Adjacency, Unit
 from analytic_secagg.configurations import digests
 from analytic_secagg.errors import DataError
-from analytic_secagg.modes import MODES, HelperRole, helper_roles
+from analytic_secagg.modes import MODES, HelperRole, helper_roles, is_known
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.key_files import read_secret
 from analytic_secagg.site.results import Results
@@ -197,9 +197,10 @@ class Demands(StrictModel):
     @field_validator("modes")
     @classmethod
     def _check_modes(cls, modes: frozenset[str]) -> frozenset[str]:
-        if unknown := modes - MODES.keys():
+        if unknown := {mode for mode in modes if not is_known(mode)}:
             raise ValueError(
-                f"modes are among {', '.join(MODES)}; there is no {', '.join(sorted(unknown))}: correct it"
+                f"modes are among {', '.join(MODES)}; there is no {', '.join(sorted(unknown))}: correct it, or install "
+                "the package that has it"
             )
         return modes
 
@@ -264,6 +265,8 @@ class SiteFile(StrictModel):
         helpers: its roles beside clients and server, such as a committee's helper or the key holder; in the file a
             table for each.
         results: a folder for receipts and models; ``results`` beside ``state`` where the file names none.
+        extensions: the names of other packages' learners that this host may import, beside those of ``learners`` in
+            [client]; a helper's host, which has no [client], needs them to know what is summed.
         forget_hours: a session without a word from the server for so long is over.
         log: a file that gets this site's log as lines of JSON; None leaves it to the engine alone.
     """
@@ -276,6 +279,7 @@ class SiteFile(StrictModel):
     privacy: SitePrivacy | None = None
     helpers: Annotated[tuple[OwnRole, ...], BeforeValidator(_own_roles)] = Field((), alias="own roles")
     results: Place | None = None
+    extensions: Texts = frozenset()
     forget_hours: Annotated[float, Field(ge=0)] = 24.0
     log: Place | None = None
 
@@ -364,6 +368,12 @@ class SiteFile(StrictModel):
             total_holders=self.roster.total_holders,
             min_corrupt_helpers=self.roster.corrupt_helpers,
         )
+
+    @property
+    def named_learners(self) -> frozenset[str]:
+        """The learners that the file names: of other packages' these alone may be imported here."""
+        learners = None if self.client is None else self.client.learners
+        return self.extensions | (learners or frozenset())
 
     @property
     def configurations(self) -> tuple[bytes, ...] | Literal["any"]:

@@ -24,7 +24,7 @@ class Terms:
     """The public parameters of one sum, beside the layout, which follows from learner and model.
 
     Args:
-        mode: one of ``MODES``.
+        mode: name of the privacy mode.
         session: a fresh session id.
         clients: the cohort, by number: all of the roster's, in ascending order.
         helpers: who it needs beside clients, likewise: the committee, or the key holder; empty in other modes.

@@ -19,7 +19,7 @@ from analytic_secagg.console.arguments import budgets, count, items, natural, pa
 from analytic_secagg.console.declaration import option
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
-from analytic_secagg.learners import LEARNERS, LearnerEntry, LearnerSettings
+from analytic_secagg.learners import LEARNERS, LearnerEntry, LearnerSettings, find_learner
 from analytic_secagg.modes import MODES, Mode
 from secagg.config import MAX_CLIENTS
 from simulations.audit.attack import (
@@ -33,7 +33,7 @@ from simulations.audit.attack import (
     in_the_clear,
 )
 from simulations.audit.attacks.membership import MEMBERSHIP
-from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
+from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks, find_attack
 from simulations.audit.evaluate import ALPHA, CONFIDENCE, Score, Verdict
 from simulations.audit.negative_controls import Control, negative_controls
 from simulations.audit.noisy_totals import NoiseEvidence, noise_evidence
@@ -69,7 +69,13 @@ class AuditSettings:
         UsageError: a number out of range, or nothing to do.
     """
 
-    learner: LearnerEntry = option("the closed form", choices=LEARNERS, default=LEARNERS["afl"], shown="afl")
+    learner: LearnerEntry = option(
+        f"the closed form, out of {', '.join(LEARNERS)}",
+        find_learner,
+        default=LEARNERS["afl"],
+        metavar="NAME",
+        shown="afl",
+    )
     modes: tuple[Mode, ...] = modes_option()
     own: tuple[str, ...] = option(
         "helpers=N or corrupt=F of a mode with helpers; a committee has 4, one of whom may collude, if nothing is said",
@@ -432,6 +438,7 @@ def audit(
         coalitions=settings.coalitions,
     )
     attacks = [attack for name, attack in ATTACKS.items() if name in settings.attacks]
+    attacks += map(find_attack, sorted(settings.attacks - ATTACKS.keys()))
     report = Audit(
         plan_sha256=None if plan is None else plan.sha256,
         dataset=DatasetRecord.of(dataset),

@@ -1,9 +1,10 @@
-"""The attacks by name. A further one is an object and a line here."""
+"""The attacks by name. A further one is an object and a line here, or an entry point of another package."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from analytic.extensions import Group, find, unknown
 from analytic_secagg.errors import UsageError
 from simulations.audit.attack import Attack
 from simulations.audit.attacks.afl_upload import AflUpload
@@ -54,15 +55,24 @@ ATTACKS: Mapping[str, Attack] = {
 NAMES = tuple(ATTACKS)
 
 
-def choose_attacks(names: Iterable[str] | None) -> frozenset[str]:
-    """Names of attacks, those of before put into today's; all of them for None.
+def find_attack(name: str) -> Attack:
+    """Return the attack of a name, of today or of before, or else the one of an entry point of this name.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: there is none.
+        analytic.extensions.ExtensionError: see ``analytic.extensions.find``.
     """
-    today = {name: attack.name for attack in ATTACKS.values() for name in (attack.json_name, attack.name)}
-    wanted = NAMES if names is None else tuple(names)
-    unknown = sorted(set(wanted) - set(today))
-    if unknown:
-        raise UsageError(f"an attack is one of {', '.join(NAMES)}, not {', '.join(unknown)}")
-    return frozenset(today[name] for name in wanted)
+    own = (attack for attack in ATTACKS.values() if name in (attack.name, attack.json_name))
+    attack: Attack | None = next(own, None) or find(Group.ATTACKS, name, Attack)
+    if attack is None:
+        raise UsageError(unknown(Group.ATTACKS, name, NAMES))
+    return attack
+
+
+def choose_attacks(names: Iterable[str] | None) -> frozenset[str]:
+    """Return names of attacks, those of before put into today's; all of this package for None.
+
+    Raises:
+        UsageError, analytic.extensions.ExtensionError: as ``find_attack``.
+    """
+    return frozenset(NAMES) if names is None else frozenset(find_attack(name).name for name in names)

@@ -13,7 +13,7 @@ from analytic_secagg.console.arguments import budgets, count, file, named, natur
 from analytic_secagg.console.declaration import changed, option, part
 from analytic_secagg.console.output_files import refuse_same_file
 from analytic_secagg.errors import UsageError
-from analytic_secagg.learners import CROSS_VALIDATED, LEARNERS, LearnerEntry
+from analytic_secagg.learners import CROSS_VALIDATED, LEARNERS, LearnerEntry, choose_learners
 from analytic_secagg.modes import LARGEST_COMPLETE, Mode
 from secagg.config import MAX_CLIENTS
 from simulations.command_line.shared_arguments import DataOptions, format_option, modes_option
@@ -110,7 +110,7 @@ class LearningOptions:
 
     learner: tuple[LearnerEntry, ...] = option(
         f"closed forms out of {', '.join(LEARNERS)}, or all",
-        lambda text: named(text, "learner", LEARNERS),
+        choose_learners,
         default=(LEARNERS["afl"],),
         metavar="NAME,...",
         shown="afl",

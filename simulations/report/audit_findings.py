@@ -9,7 +9,7 @@ from rich.table import Table
 
 from simulations.audit.attack import Expectation
 from simulations.audit.audit import TOTAL, Audit, Cell
-from simulations.audit.catalogue import ATTACKS
+from simulations.audit.catalogue import find_attack
 from simulations.audit.evaluate import Score, Verdict
 from simulations.report.document import Finding, Mark
 
@@ -58,7 +58,7 @@ def _about_modes(audit: Audit) -> Iterator[Finding]:
                 f"{mode}: no evidence of leakage from a client's message in {len(hidden)} attacks, at this power",
             )
         for cell in cells:
-            words = ATTACKS[cell.attack].if_open
+            words = find_attack(cell.attack).if_open
             if words and cell.expectation is Expectation.OPEN and cell.leaked:
                 yield Mark.NOTICE, f"{mode}: {words}"
 
@@ -77,7 +77,7 @@ def _about_total(audit: Audit) -> Iterator[Finding]:
 
 def _titles(cells: list[Cell]) -> str:
     """What was attacked, in words; titles have commas of their own."""
-    return "; ".join(ATTACKS[cell.attack].title for cell in cells)
+    return "; ".join(find_attack(cell.attack).title for cell in cells)
 
 
 def _about_coalitions(audit: Audit) -> Iterator[Finding]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup
 
 from analytic.row_format import RowFormat
-from analytic_secagg.modes import MODES
 from simulations.audit.audit import PRIVATE_TOTAL, TOTAL, Audit, Cell, CurvePoint
 from simulations.audit.catalogue import ATTACKS
 from simulations.audit.evaluate import ALPHA, FALSE_POSITIVE_RATES, Score, Verdict, roc_curve
@@ -65,7 +65,7 @@ def to_html(audit: Audit, *, pictures: bool = True) -> str:
         cell=audit.cell,
         css=CSS_CLASSES,
         outcome=outcome,
-        attack_title=_title,
+        attack_title=partial(_title, audit),
         galleries=list(_galleries(audit)) if pictures else [],
         pictures=pictures,
         charts=[(chart.title, Markup(chart.to_svg())) for chart in charts(audit)],  # noqa: S704 - our own SVG
@@ -81,9 +81,10 @@ def column_title(name: str) -> str:
     return COLUMN_TITLES.get(name) or name.replace("private total", COLUMN_TITLES["private total"])
 
 
-def _title(name: str) -> str:
+def _title(audit: Audit, name: str) -> str:
     """What an attack is called on the page, by its name today or in reports."""
-    return next((one.title for one in ATTACKS.values() if name in (one.name, one.json_name)), name)
+    own = next((one.title for one in ATTACKS.values() if name in (one.name, one.json_name)), name)
+    return next((one.title for one in audit.attacks if one.name == name), own)
 
 
 def percent(part: float) -> str:
@@ -109,7 +110,7 @@ def outcome(cell: Cell) -> str:
 
 FOLDED: dict[str, Callable[[str], bool]] = {
     "without protection": lambda name: name == "plain",
-    "with protection": lambda name: name in MODES and name != "plain",
+    "with protection": lambda name: name not in ("plain", TOTAL) and not name.startswith(PRIVATE_TOTAL),
     "the total alone": lambda name: name == TOTAL,
     "the total with noise": lambda name: name.startswith(PRIVATE_TOTAL),
 }

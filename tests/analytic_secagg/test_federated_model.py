@@ -136,7 +136,7 @@ SITES = dealt(X, LABELS)
         (lambda: federate([SITES["A"]]), "sites must be a dict"),  # type: ignore[arg-type]
         (lambda: federate({"A": SITES["A"]}), "sites must be at least 2, not 1"),
         (lambda: federate(SITES, mode=None), "mode must be one of plain, masked"),  # type: ignore[arg-type]
-        (lambda: federate(SITES, mode="none"), "a mode is one of plain, masked"),
+        (lambda: federate(SITES, mode="none"), "mode must be one of plain, masked"),
         (lambda: federate(SITES, dropouts={"Z": 1}), "dropouts must name sites, and 'Z' is none of A, B, C"),
         (lambda: federate(SITES, dropouts=["A"]), "dropouts must be a dict"),  # type: ignore[arg-type]
         (lambda: federate(SITES | {"D": X}), r"sites\['D'\] must be \(X, y\)"),

@@ -46,7 +46,7 @@ def test_named_modes_keep_their_order_and_come_once() -> None:
 
 
 def test_an_unknown_mode_names_those_there_are() -> None:
-    with pytest.raises(UsageError, match=r"a mode is one of plain, masked.*not 'telepathy'"):
+    with pytest.raises(UsageError, match=r"mode must be one of plain, masked.*not 'telepathy'"):
         choose_modes(["plain", "telepathy"])
 
 

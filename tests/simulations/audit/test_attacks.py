@@ -136,7 +136,7 @@ def test_every_attack_explains_itself_and_answers_to_its_former_name() -> None:
         assert "Chance:" in attack.explanation
     assert choose_attacks(None) == frozenset(NAMES)
     assert choose_attacks(["told_apart", "own_part"]) == {"distinguishing", "insider_differencing"}
-    with pytest.raises(UsageError, match="an attack is one of"):
+    with pytest.raises(UsageError, match="attack must be one of"):
         choose_attacks(["nonsense"])
 
 
