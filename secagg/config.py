@@ -240,13 +240,13 @@ class SumConfig:
         return ()
 
 
-def harmless_colluders(survivors_needed: int) -> int:
+def max_colluding_clients(min_survivors: int) -> int:
     """Most clients that may collude with the server while a total still hides every other client's vector.
 
     Colluders take their own vectors off a total, and a server may choose whom it holds: then it holds all of them. At
     least two others must be left in it.
     """
-    return max(0, survivors_needed - 2)
+    return max(0, min_survivors - 2)
 
 
 def two_thirds(clients: tuple[PartyId, ...]) -> int:

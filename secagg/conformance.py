@@ -244,7 +244,7 @@ def _sums_of_series(run: Json, entropy: Mapping[PartyId, _Recorded]) -> Iterator
     for one in run["sums"]:
         own = _of_one_sum(one)
         vectors = {party: np.array(vector) for party, vector in _by_party(one["vectors"]).items()}
-        clients = {p: member.begin_sum(**own, contribution=vectors[p]) for p, member in members.items()}
+        clients = {p: member.begin_sum(**own, client_input=vectors[p]) for p, member in members.items()}
         yield clients, server.begin_sum(**own), one
 
 
@@ -320,7 +320,7 @@ def check_committee_run(run: Json) -> None:
     for party, _, message in _messages(run):
         if party in config.clients:
             rows = bytes.fromhex(run["rows"][str(party)])
-            secrets = _secrets(run, party, rows=(lambda rows=rows: rows) if signer else None)
+            secrets = _secrets(run, party, data_fingerprint=(lambda rows=rows: rows) if signer else None)
             vector, entropy = np.array(run["vectors"][str(party)]), _Recorded(run["entropy"][str(party)])
             upload = config.client(party, vector, secrets=secrets, entropy=entropy).start()
             _same("upload", _opened(config, party, upload or b"", keys), _opened(config, party, message, keys))
@@ -351,7 +351,7 @@ def _opened(config: CommitteeSum, party: PartyId, message: bytes, keys: Mapping[
     """The content of an upload: its boxes opened, its commitments and vector, and whether it is signed."""
     upload = CommitteeInput.read(Reader(memoryview(payload_of(message)), peer=party), config)
     boxes = {p: keys[p].open(box, BOX_LABEL, box_binding(config.digest, party, p)) for p, box in upload.boxes.items()}
-    said = upload.entry(config.helpers[0]).said(config.digest, party)
+    said = upload.entry(config.helpers[0]).statement(config.digest, party)
     signed = config.is_authenticated and verifies(config.identity_of(party), upload.signature, said)
     return boxes, upload.commitments, upload.vector, signed
 

@@ -24,7 +24,7 @@ MOST_COMBINATIONS = 5000
 """How many combinations are looked at: a second's work. Few totals with few dropouts have far fewer."""
 
 
-def fewest_left(
+def min_difference_size(
     earlier: Sequence[Vectors], new: Vectors, *, owner: Callable[[Hashable], Hashable] = lambda vector: vector
 ) -> int | None:
     """Return the fewest clients that stay in what a further total lets anybody work out; None if that is nothing.

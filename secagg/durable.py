@@ -127,7 +127,7 @@ class DurableClient:
             raise ConfigurationError(f"a stored session is sealed under {KEY_BYTES} bytes that only its owner knows")
         self._store, self._key, self._session, self._entropy = store, key, session, entropy
         self._asked, self._answer, self._is_stored = b"", b"", True
-        self._own, self._over = hashlib.sha256(session.bound_to).digest(), tuple[bytes, ...]()
+        self._own, self._over = hashlib.sha256(session.snapshot_id).digest(), tuple[bytes, ...]()
         record = store.load()
         if record is None:
             return
@@ -198,7 +198,7 @@ class DurableClient:
     @property
     def _bound(self) -> bytes:
         """What the record is bound to."""
-        return _HEADER + self._session.bound_to + self._listed
+        return _HEADER + self._session.snapshot_id + self._listed
 
     def _again(self) -> bytes | None:
         if not self._is_stored:  # the store refused it when it was made, so it has not left either
@@ -247,7 +247,7 @@ class DurableServer:
             return
         content = _of_this_version(record)
         digest, content = content[:_HASH_BYTES], content[_HASH_BYTES:]
-        if hashlib.sha256(session.bound_to + content).digest() != digest:
+        if hashlib.sha256(session.snapshot_id + content).digest() != digest:
             raise SnapshotError("the stored session does not read: another session or configuration, or changed bytes")
         try:
             reader = Reader(memoryview(content), peer=SERVER)
@@ -300,7 +300,7 @@ class DurableServer:
         for party, message in requests.items():
             parts += [party.to_bytes(4, "big"), len(message).to_bytes(4, "big"), message]
         content = b"".join([*parts, self._session.snapshot()])
-        self._store.save(_HEADER + hashlib.sha256(self._session.bound_to + content).digest() + content)
+        self._store.save(_HEADER + hashlib.sha256(self._session.snapshot_id + content).digest() + content)
         self._is_stored = True
 
 

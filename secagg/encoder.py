@@ -20,7 +20,7 @@ from secagg.errors import (
 )
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, PartyId
-from secagg.sums import NO_SECRETS, Knowledge, PartySecrets
+from secagg.sums import NO_SECRETS, CoalitionView, PartySecrets
 from secagg.wire import MessageType, Reader
 
 if TYPE_CHECKING:
@@ -61,11 +61,11 @@ class RunningSum:
                 ) from error
         self.words.add(vector)
 
-    def question(self, survivors: tuple[PartyId, ...]) -> bytes | None:
+    def decryption_request(self, survivors: tuple[PartyId, ...]) -> bytes | None:
         """Return what the key holder is asked for what is missing in ``words``; None where nothing is missing."""
         return None
 
-    def take_answer(self, reader: Reader) -> None:
+    def add_decrypted(self, reader: Reader) -> None:
         """Add what the key holder answered to ``words``."""
         raise AssertionError("nobody was asked")
 
@@ -162,7 +162,7 @@ class Encoder:
         """
         raise ConfigurationError(f"a {config.name} sum has no helpers; party {party} has no part in it")
 
-    def opened(self, config: EncodedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+    def opened(self, config: EncodedSum, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
         """Return the ring words of a client's upload as far as a coalition can tell; None if it saw no upload."""
         return knowledge.upload_as_sent(target, config.layout)
 

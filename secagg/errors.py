@@ -99,14 +99,14 @@ class HelperDisputeError(SecureSumError):
 
     Args:
         disputes: each pair that differs, of which one lies; whoever differs from more others than may lie does.
-        vouchers: how many must say the same.
+        needed: how many must give the same sum.
     """
 
-    def __init__(self, *, disputes: tuple[tuple[int, int], ...], vouchers: int) -> None:
+    def __init__(self, *, disputes: tuple[tuple[int, int], ...], needed: int) -> None:
         self.disputes = disputes
         pairs = ", ".join(f"{one} and {other}" for one, other in disputes) or "none that answered"
         super().__init__(
-            f"{vouchers} helpers must give the same sum of masks, and these differ: {pairs}; no total is released. "
+            f"{needed} helpers must give the same sum of masks, and these differ: {pairs}; no total is released. "
             "One of each pair lied: find out which, and start a new session without it"
         )
 

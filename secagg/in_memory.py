@@ -10,7 +10,7 @@ from typing import Protocol
 from secagg.config import SERVER
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import LocalProtocolError, RemoteProtocolError, SecureSumError
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
+from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession, SumResult
 from secagg.sums import NO_SECRETS, PartySecrets, SumProtocol
 from secagg.wire import carries_vector
 
@@ -53,7 +53,7 @@ class Parties(Protocol):
         """Who takes part beside clients and server."""
         ...
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
         """Return a client's session."""
         ...
 
@@ -88,9 +88,9 @@ class InOneProcess:
         """Who takes part beside clients and server."""
         return self.protocol.helpers
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
         """Return a client's session, made with its own secrets."""
-        return self.protocol.client(party, contribution, secrets=self.of_party(party), entropy=entropy)
+        return self.protocol.client(party, client_input, secrets=self.of_party(party), entropy=entropy)
 
     def helper(self, party: PartyId, *, entropy: Entropy = os_entropy) -> ClientSession:
         """Return a helper's session, made with its own secrets."""
@@ -112,7 +112,7 @@ class Traffic:
     messages_up: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
-    heavy_messages: int = 0
+    vector_messages: int = 0
     seconds: float = 0.0
 
 
@@ -135,7 +135,7 @@ class InMemoryRun:
 
 def run_in_memory(
     parties: Parties,
-    contributions: Mapping[PartyId, Contribution],
+    client_inputs: Mapping[PartyId, ClientInput],
     *,
     dropouts: Mapping[PartyId, int] | None = None,
     network: Network | None = None,
@@ -146,7 +146,7 @@ def run_in_memory(
 
     Args:
         parties: the sum and its parties' secrets; a sum by itself where nobody needs secrets.
-        contributions: a vector, or a call that makes one, for each client that takes part; a client of the
+        client_inputs: a vector, or a call that makes one, for each client that takes part; a client of the
             cohort that is missing never says anything.
         dropouts: how many messages a client still sends before it vanishes.
         network: what happens to messages on their way; nothing by default.
@@ -157,21 +157,21 @@ def run_in_memory(
         TooFewSurvivorsError: a round came up short.
         SecureSumError: another reason for which no sum can be released.
     """
-    return _Driver(parties, contributions, dropouts or {}, network or PerfectNetwork(), entropy, record).run()
+    return _Driver(parties, client_inputs, dropouts or {}, network or PerfectNetwork(), entropy, record).run()
 
 
 class _Driver:
     def __init__(
         self,
         parties: Parties,
-        contributions: Mapping[PartyId, Contribution],
+        client_inputs: Mapping[PartyId, ClientInput],
         dropouts: Mapping[PartyId, int],
         network: Network,
         entropy: Entropy,
         record: Callable[[Envelope], None] | None,
     ) -> None:
         self._sessions: dict[PartyId, ClientSession] = {
-            party: parties.client(party, contribution, entropy=entropy) for party, contribution in contributions.items()
+            party: parties.client(party, client_input, entropy=entropy) for party, client_input in client_inputs.items()
         }
         self._sessions |= {party: parties.helper(party, entropy=entropy) for party in parties.helpers}
         self._server: ServerSession = parties.server(entropy=entropy)
@@ -194,7 +194,7 @@ class _Driver:
     def _starts(self) -> Iterator[Envelope]:
         for party, session in self._sessions.items():
             if self._alive(party):
-                yield from self._say(party, session.start)
+                yield from self._seal_message(party, session.start)
 
     def _answers(self, requests: Mapping[PartyId, bytes]) -> Iterator[Envelope]:
         sent = (Envelope(sender=SERVER, recipient=party, message=message) for party, message in requests.items())
@@ -202,7 +202,7 @@ class _Driver:
             party = envelope.recipient
             if party in self._sessions and self._alive(party):
                 self._traffic[party].bytes_down += len(envelope.message)
-                yield from self._say(party, lambda e=envelope: self._receive(e))  # type: ignore[misc]
+                yield from self._seal_message(party, lambda e=envelope: self._receive(e))  # type: ignore[misc]
 
     def _receive(self, envelope: Envelope) -> bytes | None:
         try:
@@ -211,7 +211,7 @@ class _Driver:
             self._refused.append((envelope, error))
             return None
 
-    def _say(self, party: PartyId, speak: Callable[[], bytes | None]) -> Iterator[Envelope]:
+    def _seal_message(self, party: PartyId, speak: Callable[[], bytes | None]) -> Iterator[Envelope]:
         traffic = self._traffic[party]
         started = time.perf_counter()
         message = speak()
@@ -220,7 +220,7 @@ class _Driver:
             return
         traffic.messages_up += 1
         traffic.bytes_up += len(message)
-        traffic.heavy_messages += carries_vector(message)
+        traffic.vector_messages += carries_vector(message)
         yield Envelope(sender=party, recipient=SERVER, message=message)
 
     def _upload(self, envelopes: Iterable[Envelope]) -> None:

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 from secagg.config import SERVER
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import PartyId
-from secagg.sums import PartySecrets, RowsOf, SumProtocol, Survivors
+from secagg.sums import DataFingerprints, PartySecrets, SumProtocol, Survivors
 from secagg.wire import Frame, MessageType, message_type, open_frame, seal_frame
 
 
@@ -50,7 +50,7 @@ class Party:
         self._config = config
         self._identity, self._consent = config.signer(party, secrets), secrets.consent
 
-    def _say(
+    def _seal_message(
         self, type_: MessageType, payload: bytes, recipient: PartyId = SERVER, *, vector: Sequence[memoryview] = ()
     ) -> bytes:
         """Return a message, signed where there are identities; a vector ends its payload."""
@@ -64,7 +64,7 @@ class Party:
             vector=vector,
         )
 
-    def _agree(self, survivors: Survivors | None, rows: RowsOf = MappingProxyType({})) -> None:
+    def _ask_consent(self, survivors: Survivors | None, rows: DataFingerprints = MappingProxyType({})) -> None:
         """Ask for the consent to a total of these rows.
 
         Raises:
@@ -73,7 +73,7 @@ class Party:
         if self._consent is not None:
             self._consent(cast(SumProtocol, self._config), survivors, rows)
 
-    def _hear(self, message: bytes, sender: PartyId = SERVER) -> Frame:
+    def _open_message(self, message: bytes, sender: PartyId = SERVER) -> Frame:
         """Return what a message says.
 
         Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from secagg.config import harmless_colluders, two_thirds
+from secagg.config import max_colluding_clients, two_thirds
 from secagg.costs import PartyCost
 from secagg.encoder import EncodedSum, RunningSum
 from secagg.entropy import Entropy, os_entropy
@@ -13,8 +13,8 @@ from secagg.errors import ConfigurationError
 from secagg.one_shot import OneShotClient
 from secagg.ring import RingVector
 from secagg.rounds import Round, RoundState, ServerRounds
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
-from secagg.sums import CLIENT_ROLE, NO_SECRETS, Guarantee, Knowledge, PartySecrets, Upload
+from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, CoalitionView, Guarantee, PartySecrets, Upload
 from secagg.wire import MessageType, Reader
 
 
@@ -56,11 +56,11 @@ class PlainSum(EncodedSum):
     def guarantee(self) -> Guarantee:
         """In the clear nothing but the number of vectors in a total; encrypted, no more than the key holder keeps."""
         return Guarantee(
-            survivors_needed=self.survivors_needed,
-            harmless_clients=harmless_colluders(self.survivors_needed),
-            opening_clients=0,
-            opening_helpers=self.helpers,
-            upload=Upload.CIPHERTEXT if self.helpers else Upload.BARE,
+            min_survivors=self.survivors_needed,
+            max_colluding_clients=max_colluding_clients(self.survivors_needed),
+            client_reconstruction_threshold=0,
+            reconstruction_helpers=self.helpers,
+            upload=Upload.CIPHERTEXT if self.helpers else Upload.PLAINTEXT,
             binds_context=False,
             helpers_learn_total=bool(self.helpers),
             helpers_confirm_guesses=self.encoder.confirms_guesses,
@@ -82,19 +82,19 @@ class PlainSum(EncodedSum):
     def client(
         self,
         party: PartyId,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> ClientSession:
         """Return a client that sends its vector with its first message; it draws no entropy (SEAL draws its own)."""
-        return PlainClient(self, party, contribution, secrets=secrets)
+        return PlainClient(self, party, client_input, secrets=secrets)
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
         """Return a server that adds what arrives; it draws no entropy."""
         return PlainServer(self, secrets=secrets)
 
-    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+    def reconstruct_upload(self, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
         """Return what the encoder gives away: in the clear the vector, else what a coalition can decrypt."""
         return self.encoder.opened(self, knowledge, target)
 
@@ -111,10 +111,10 @@ class PlainClient(OneShotClient):
     def start(self) -> bytes:
         """Return the vector as it travels."""
         config, vector = self._config, self._vector()
-        self._agree(None)
+        self._ask_consent(None)
         payload = config.encoder.encode(vector, config)
-        self._spoke()
-        return self._say(config.encoder.input_type, payload)
+        self._mark_sent()
+        return self._seal_message(config.encoder.input_type, payload)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -139,7 +139,7 @@ class PlainServer(ServerRounds[PlainServerState]):
         with self._taking() as round_:
             frame = self._due(round_, sender, message)
             if round_.answer is MessageType.DECRYPTED_SUM:
-                self._kept.sum.take_answer(Reader(frame.payload, peer=sender))
+                self._kept.sum.add_decrypted(Reader(frame.payload, peer=sender))
             else:
                 self._kept.sum.add(frame.payload, peer=sender)
             round_.accept(sender)
@@ -154,20 +154,20 @@ class PlainServer(ServerRounds[PlainServerState]):
         """
         with self._closing() as round_:
             if round_.answer is not MessageType.DECRYPTED_SUM:
-                question = self._question(round_)
-                if question is not None:
-                    return question
+                decryption_request = self._decryption_request(round_)
+                if decryption_request is not None:
+                    return decryption_request
             else:
                 round_.need_all()
             return self._end(self._kept.sum.words, self._kept.survivors)
 
-    def _question(self, round_: Round) -> Mapping[PartyId, bytes] | None:
+    def _decryption_request(self, round_: Round) -> Mapping[PartyId, bytes] | None:
         config = self._config
         round_.need(config.survivors_needed)
         self._kept.survivors = tuple(sorted(round_.answered))
-        question = self._kept.sum.question(self._kept.survivors)
-        if question is None:
+        decryption_request = self._kept.sum.decryption_request(self._kept.survivors)
+        if decryption_request is None:
             return None
         (holder,) = config.helpers
         self._kept.round = Round.of(MessageType.DECRYPTED_SUM, config.helpers)
-        return {holder: self._say(MessageType.DECRYPTION_REQUEST, question, holder)}
+        return {holder: self._seal_message(MessageType.DECRYPTION_REQUEST, decryption_request, holder)}

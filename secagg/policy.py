@@ -89,7 +89,7 @@ class ClientPolicy:
         min_corrupt_helpers: fewest helpers of a committee that may collude with the server and open nothing. None asks
             for all but one of them, as in a committee of which every helper must answer.
         min_epoch: the oldest epoch of a helper's sealing key: what was sealed to an older one may be open by now. That
-            no epoch comes back which a newer one followed is for ``AcceptedEpochs`` to remember.
+            no epoch comes back which a newer one followed is for ``RollbackProtection`` to remember.
         key_holders: the operator's key holders, public key by number: a sum's must be one of them. Empty accepts any.
         min_security_bits: a sum whose privacy rests on a drawn graph must fail with probability at most 2^-this.
         min_correctness_bits: the same for being stuck, which costs a session and nobody's privacy.
@@ -182,16 +182,17 @@ class ClientPolicy:
         self._at_least("survivors in a total", self.min_survivors, protocol.survivors_needed)
         guarantee = protocol.guarantee
         tolerated = Assumptions(corruption=self.min_corruption).corrupt(len(protocol.clients))
-        if guarantee.harmless_clients < tolerated:
+        if guarantee.max_colluding_clients < tolerated:
             raise PolicyError(
                 f"this site asks for a sum that {tolerated} colluding clients ({self.min_corruption:g} of "
-                f"{len(protocol.clients)}) cannot harm; this one bears {guarantee.harmless_clients}: release totals of "
-                f"at least {tolerated + 2} clients and, where clients mask for each other, promise that corruption"
+                f"{len(protocol.clients)}) cannot harm; this one bears {guarantee.max_colluding_clients}: release "
+                f"totals of at least {tolerated + 2} clients and, where clients mask for each other, promise that "
+                "corruption"
             )
-        if self.total_holders and guarantee.survivors_needed < self.total_holders + 2:
+        if self.total_holders and guarantee.min_survivors < self.total_holders + 2:
             raise PolicyError(
                 f"{self.total_holders} clients are given the totals and take their own parts off: these must hold at "
-                f"least {self.total_holders + 2} clients, and this sum's may hold {guarantee.survivors_needed}; ask "
+                f"least {self.total_holders + 2} clients, and this sum's may hold {guarantee.min_survivors}; ask "
                 "for more survivors, or give totals to fewer"
             )
         lost = 0.0
@@ -200,8 +201,10 @@ class ClientPolicy:
             lost = grinding_bits(len(protocol.clients), graphs=self.graphs)
         self._at_least_bits("privacy", self.min_security_bits + lost, guarantee.security_bits)
         self._at_least_bits("not being stuck", self.min_correctness_bits, guarantee.correctness_bits)
-        if guarantee.helpers_to_open is not None:
-            self._check_corrupt_helpers(guarantee.helpers_to_open - 1, len(guarantee.opening_helpers))
+        if guarantee.helper_reconstruction_threshold is not None:
+            self._check_corrupt_helpers(
+                guarantee.helper_reconstruction_threshold - 1, len(guarantee.reconstruction_helpers)
+            )
         if guarantee.oldest_epoch is not None and guarantee.oldest_epoch < self.min_epoch:
             raise PolicyError(
                 f"this site seals to helpers' keys of epoch {self.min_epoch} or later, one of this sum has epoch "

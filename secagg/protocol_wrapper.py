@@ -10,7 +10,7 @@ from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, FailureSession, PartyId
-from secagg.sums import NO_SECRETS, Guarantee, Knowledge, PartySecrets, SumProtocol
+from secagg.sums import NO_SECRETS, CoalitionView, Guarantee, PartySecrets, SumProtocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class ProtocolWrapper:
         protocol: the sum under it.
     """
 
-    SAID: ClassVar[str] = ""
+    EXPLANATION: ClassVar[str] = ""
     """What it adds, for ``explain``."""
 
     protocol: SumProtocol
@@ -67,7 +67,7 @@ class ProtocolWrapper:
 
     def explain(self) -> str:
         """What the sum under it guarantees and costs, and what this one adds."""
-        return f"{self.protocol.explain()}\n  {self.SAID}"
+        return f"{self.protocol.explain()}\n  {self.EXPLANATION}"
 
     def helper(
         self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
@@ -83,6 +83,6 @@ class ProtocolWrapper:
         """Refuse what does not prove that the sum under it failed."""
         self.protocol.check_failure(proof)
 
-    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+    def reconstruct_upload(self, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
         """Return what the coalition opens of an upload, as the sum under it says; noise stays in it."""
-        return self.protocol.opened_by(knowledge, target)
+        return self.protocol.reconstruct_upload(knowledge, target)

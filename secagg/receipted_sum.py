@@ -36,16 +36,16 @@ from secagg.receipts import (
     Statement,
     check_path,
     commitment,
-    opening_of,
+    commitment_opening,
     quorum,
     read_path,
-    tree_of,
+    upload_tree,
     write_path,
 )
 from secagg.rounds import Round
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
+from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession, SumResult
 from secagg.snapshots import read, write
-from secagg.sums import CLIENT_ROLE, NO_SECRETS, Guarantee, PartySecrets, RowsOf, SumProtocol, Survivors
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, DataFingerprints, Guarantee, PartySecrets, SumProtocol, Survivors
 from secagg.wire import MessageType, Reader, carries_vector, message_type, write_parties
 
 K = TypeVar("K", "ReceiptedPartyState", "ReceiptedServerState")
@@ -78,7 +78,7 @@ class ReceiptedSum(ProtocolWrapper):
         ConfigurationError: a sum in which those who are to sign have no identities, or agree to no total.
     """
 
-    SAID: ClassVar[str] = "the server signs a receipt of the total, for every survivor"
+    EXPLANATION: ClassVar[str] = "the server signs a receipt of the total, for every survivor"
 
     signed_by: SignedBy = SignedBy.SERVER
 
@@ -118,7 +118,7 @@ class ReceiptedSum(ProtocolWrapper):
     @property
     def _corrupt(self) -> int | None:
         """How many countersigners may collude with the server, where the sum says it of its helpers."""
-        to_open = self.protocol.guarantee.helpers_to_open
+        to_open = self.protocol.guarantee.helper_reconstruction_threshold
         return None if self.signed_by is not SignedBy.HELPERS or to_open is None else to_open - 1
 
     @property
@@ -169,14 +169,14 @@ class ReceiptedSum(ProtocolWrapper):
     def client(
         self,
         party: PartyId,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> ReceiptedParty:
         """Return a client's session; its ``receipt`` is there once the server gave it."""
         return ReceiptedParty(
-            self, party, secrets, lambda own: self.protocol.client(party, contribution, secrets=own, entropy=entropy)
+            self, party, secrets, lambda own: self.protocol.client(party, client_input, secrets=own, entropy=entropy)
         )
 
     def helper(
@@ -226,9 +226,9 @@ class _Receipted(Party, Generic[K, U]):
     _under: U
 
     @property
-    def bound_to(self) -> bytes:
+    def snapshot_id(self) -> bytes:
         """What ties a stored session to this one."""
-        return _RECEIPTED + self._under.bound_to
+        return _RECEIPTED + self._under.snapshot_id
 
     def snapshot(self) -> bytes:
         """Return the session as bytes."""
@@ -273,7 +273,7 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
         secrets: PartySecrets,
         make: Callable[[PartySecrets], ClientSession],
     ) -> None:
-        self._asked, self._keep = secrets.consent, secrets.keep
+        self._asked, self._keep = secrets.consent, secrets.on_receipt
         self._under = make(replace(secrets, consent=self._consented))
         Party.__init__(self, config, party, secrets)
         self._kept = ReceiptedPartyState()
@@ -302,7 +302,7 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
             self._kept.upload = hashlib.sha256(said).digest()
         return said
 
-    def _consented(self, protocol: SumProtocol, survivors: Survivors | None, rows: RowsOf) -> None:
+    def _consented(self, protocol: SumProtocol, survivors: Survivors | None, rows: DataFingerprints) -> None:
         self._kept.survivors = ()  # after a no it signs nothing of this total
         if self._asked is not None:
             self._asked(protocol, survivors, rows)
@@ -310,7 +310,7 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
 
     def _countersign(self, message: bytes) -> bytes:
         config = self._config
-        reader = Reader(self._hear(message).payload, peer=SERVER, max_entries=len(config.clients))
+        reader = Reader(self._open_message(message).payload, peer=SERVER, max_entries=len(config.clients))
         asked = CountersignRequest.read(reader)
         if self.party not in config.countersigners:
             raise RemoteProtocolError("it asks for a countersignature of a party that gives none", peer=SERVER)
@@ -329,11 +329,11 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
             raise RemoteProtocolError("it wants a second total of one sum countersigned; a sum has one", peer=SERVER)
         assert self._identity is not None
         self._kept.signed = fingerprint
-        return self._say(MessageType.COUNTERSIGNATURE, self._identity.sign(COUNTERSIGNER_LABEL, *told.parts))
+        return self._seal_message(MessageType.COUNTERSIGNATURE, self._identity.sign(COUNTERSIGNER_LABEL, *told.parts))
 
     def _take(self, message: bytes) -> None:
         """Keep a receipt that vouches for this party's upload, and for nothing else than what was countersigned."""
-        payload = bytes(self._hear(message).payload)
+        payload = bytes(self._open_message(message).payload)
         if payload == self._kept.receipt:
             raise RepeatedMessageError("this receipt was taken, and so answered already", peer=SERVER)
         try:
@@ -427,7 +427,7 @@ class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
             return
         if self._kept.round is None:
             raise RemoteProtocolError("this session has its total, or none; nothing more is taken", peer=sender)
-        frame = self._hear(message, sender)
+        frame = self._open_message(message, sender)
         self._kept.round.check(sender, frame)
         signature = bytes(frame.payload)
         said = statement(COUNTERSIGNER_LABEL, *self._told()[0].parts)
@@ -462,7 +462,7 @@ class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
         self._kept.stage, self._kept.round = Stage.COUNTERSIGNING, Round.of(MessageType.COUNTERSIGNATURE, asked)
         dropouts = tuple(party for party in self._config.clients if party not in set(told.survivors))
         return {
-            party: self._say(
+            party: self._seal_message(
                 MessageType.COUNTERSIGN_REQUEST,
                 CountersignRequest(
                     dropouts=dropouts, uploads=told.uploads, total=told.total, path=paths.get(party, ())
@@ -477,7 +477,7 @@ class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
         self._kept.stage = Stage.DONE
         receipt, uploads = self._issue().without_opening, self._kept.uploads
         return {
-            party: self._say(
+            party: self._seal_message(
                 MessageType.RECEIPT,
                 replace(receipt, inclusion=Inclusion(party=party, upload=uploads[party], path=path)).to_bytes(),
                 party,
@@ -493,7 +493,7 @@ class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
             statement=told,
             signature=identity.sign(SERVER_LABEL, *told.parts),
             countersignatures={party: self._kept.countersignatures[party] for party in enough},
-            opening=opening_of(identity, told.configuration),
+            opening=commitment_opening(identity, told.configuration),
         )
 
     def _told(self) -> tuple[Statement, dict[PartyId, Path]]:
@@ -502,8 +502,8 @@ class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
             result, identity, digest = self._under.result, self._identity, self._config.digest
             assert result is not None
             assert identity is not None
-            root, paths = tree_of({party: self._kept.uploads[party] for party in result.survivors})
-            total = commitment(result.total, opening_of(identity, digest), digest)
+            root, paths = upload_tree({party: self._kept.uploads[party] for party in result.survivors})
+            total = commitment(result.total, commitment_opening(identity, digest), digest)
             told = Statement(configuration=digest, survivors=result.survivors, uploads=root, total=total)
             self._made = told, paths
         return self._made

@@ -191,7 +191,7 @@ def quorum(countersigners: Collection[PartyId], corrupt: int | None = None) -> i
     return min(len(countersigners), (len(countersigners) + corrupt) // 2 + 1)
 
 
-def opening_of(identity: IdentityKey, configuration: bytes) -> bytes:
+def commitment_opening(identity: IdentityKey, configuration: bytes) -> bytes:
     """Return what opens a server's commitment to a total; it alone can make it, and makes it anew after a crash."""
     return derive_key(identity.secret, "opening of a total", configuration)
 
@@ -215,7 +215,7 @@ def check_evidence(one: Receipt, other: Receipt, server_identity: bytes) -> None
         raise ReceiptError("these receipts say the same; there is nothing against the server in them")
 
 
-def tree_of(uploads: Mapping[PartyId, bytes]) -> tuple[bytes, dict[PartyId, Path]]:
+def upload_tree(uploads: Mapping[PartyId, bytes]) -> tuple[bytes, dict[PartyId, Path]]:
     """Return the root over the hashes of all uploads, and each one's path to it: RFC 9162, 2.1.1 and 2.1.3.1."""
     root, paths = _tree([_leaf(party, uploads[party]) for party in sorted(uploads)])
     return root, dict(zip(sorted(uploads), paths, strict=True))

@@ -122,7 +122,7 @@ class ServerRounds(Party, Stored[R]):
         self._kept = kept
 
     @property
-    def bound_to(self) -> bytes:
+    def snapshot_id(self) -> bytes:
         """What ties a stored session to this one."""
         return binding(SERVER_KIND, self._config.digest, SERVER)
 
@@ -167,7 +167,7 @@ class ServerRounds(Party, Stored[R]):
         Raises:
             RemoteProtocolError: a message of another session, forged, of another round, repeated, or a stranger's.
         """
-        frame = self._hear(message, sender)
+        frame = self._open_message(message, sender)
         round_.check(sender, frame)
         return frame
 

@@ -12,7 +12,7 @@ from secagg.layout import IntVector
 PartyId = int
 """A party's public number, 1 to 2^32 - 1. Clients and helpers of one session share the number space."""
 
-Contribution = IntVector | Callable[[], IntVector]
+ClientInput = IntVector | Callable[[], IntVector]
 """A client's vector, or a call that makes it when it is needed (so that a simulation need not hold them all)."""
 
 
@@ -25,7 +25,7 @@ class SumResult:
         survivors: the parties whose vectors are in it, ascending.
         disputes: (owner, holder) of each wrong share that stood in the way and was done without: the holder revealed
             another one than it was given, or the owner gave it a wrong one. In a committee, two helpers that gave
-            different sums of the same masks. ``liars`` says what follows from them.
+            different sums of the same masks. ``malicious_parties`` says what follows from them.
         complaints: (client, helper) of each client whose sealed seeds a helper could not use, as the helper says. Whom
             it was believed about is no survivor.
         receipt: the server's own copy of its receipt, as bytes; empty where the sum gives none.
@@ -40,7 +40,7 @@ class SumResult:
     def __post_init__(self) -> None:
         self.total.setflags(write=False)
 
-    def liars(self, corrupt: int) -> tuple[PartyId, ...]:
+    def malicious_parties(self, corrupt: int) -> tuple[PartyId, ...]:
         """Who lied for sure, if at most ``corrupt`` parties do: whoever is in dispute with more others than that."""
         times = Counter(party for dispute in self.disputes for party in set(dispute))
         return tuple(sorted(party for party, disputes in times.items() if disputes > corrupt))
@@ -50,7 +50,7 @@ class Session(Protocol):
     """What both sides of a sum have: they can be stored, and go on in another process."""
 
     @property
-    def bound_to(self) -> bytes:
+    def snapshot_id(self) -> bytes:
         """What ties a stored session to this one: format, role, party and configuration."""
         ...
 

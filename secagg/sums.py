@@ -15,7 +15,7 @@ from secagg.layout import Layout
 from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
-from secagg.sessions import ClientSession, Contribution, FailureSession, PartyId, ServerSession
+from secagg.sessions import ClientInput, ClientSession, FailureSession, PartyId, ServerSession
 from secagg.wire import CARRIES_VECTOR, MessageType, message_type, payload_of, sender_of
 
 CLIENT_ROLE, SERVER_ROLE = "client", "server"
@@ -25,10 +25,10 @@ CLIENT_ROLE, SERVER_ROLE = "client", "server"
 Survivors = tuple[PartyId, ...]
 """The clients whose vectors a total holds, ascending."""
 
-RowsOf = Mapping[PartyId, bytes]
+DataFingerprints = Mapping[PartyId, bytes]
 """What is known of the rows behind survivors' vectors: each one's own keyed fingerprint, where it gave one."""
 
-Consent = Callable[["SumProtocol", Survivors | None, RowsOf], None]
+Consent = Callable[["SumProtocol", Survivors | None, DataFingerprints], None]
 """Asks whether a party is in a total, before it says what the total needs of it: the sum, whose total it is, and of
 what rows.
 
@@ -38,10 +38,10 @@ survivors, and raises ``ConsentRefusedError`` to say no.
 """
 
 
-ROWS_BYTES = 16
+FINGERPRINT_BYTES = 16
 """Of a fingerprint of rows: two of n have one by chance with probability n^2 / 2^129."""
 
-Keep = Callable[[bytes], None]
+ReceiptSink = Callable[[bytes], None]
 """Takes a receipt, as bytes, to where its owner keeps it."""
 
 
@@ -53,18 +53,18 @@ class PartySecrets:
         identity: its Ed25519 signing key, with which it signs every message where the sum has identities.
         boxes: its key pair that others seal to (a committee's helper has one).
         decryption: the secret context of a session (a key holder has one).
-        rows: what a committee's helpers shall know a client's rows by (``ROWS_BYTES``, the same for the same rows),
-            asked for once its vector is there; None where they shall not know.
+        data_fingerprint: makes the ``FINGERPRINT_BYTES`` bytes by which a committee's helpers recognise its rows, the
+            same for the same rows; called once its vector is there. None gives helpers no fingerprint.
         consent: whom it asks before a total is made with it; None for a party that is in whatever it is asked for.
-        keep: where its receipt goes, once it was checked; None for who reads it from the session.
+        on_receipt: where its receipt goes, once it was checked; None for who reads it from the session.
     """
 
     identity: IdentityKey | None = field(default=None, repr=False)
     boxes: BoxKey | None = field(default=None, repr=False)
     decryption: bytes = field(default=b"", repr=False)
-    rows: Callable[[], bytes] | None = field(default=None, repr=False)
+    data_fingerprint: Callable[[], bytes] | None = field(default=None, repr=False)
     consent: Consent | None = field(default=None, repr=False)
-    keep: Keep | None = field(default=None, repr=False)
+    on_receipt: ReceiptSink | None = field(default=None, repr=False)
 
 
 NO_SECRETS = PartySecrets()
@@ -74,7 +74,7 @@ NO_SECRETS = PartySecrets()
 class Upload(Enum):
     """What the bytes are that carry a client's vector."""
 
-    BARE = "the vector as it is"
+    PLAINTEXT = "the vector as it is"
     UNIFORM = "uniform to whoever cannot rebuild its masks"
     CIPHERTEXT = "a ciphertext, which need not look uniform"
 
@@ -84,17 +84,17 @@ class Guarantee:
     """What a sum promises, as data: ``explain``, policies, dropout simulations and the audit read it.
 
     Args:
-        survivors_needed: fewest clients whose vectors a released total holds.
-        harmless_clients: most clients that may collude with the server while a total and the messages hide every other
-            client's vector. Where ``opens_alone`` the messages hide nothing.
+        min_survivors: fewest clients whose vectors a released total holds.
+        max_colluding_clients: most clients that may collude with the server while a total and the messages hide every
+            other client's vector. Where ``plaintext_upload`` the messages hide nothing.
         threshold: shares that open a secret, where clients hold shares of each other's; 0 where they do not.
-        opening_clients: fewest clients whose secrets open another client's upload for the server ...
-        opening_helpers: ... if enough of these parties collude too: ...
-        helpers_to_open: ... so many; None for all of them.
-        helpers_away: how many helpers may be away or lie, and the total of the others still comes out, exact.
-        lies_noticed: how many helpers may lie together and no wrong total comes out.
+        client_reconstruction_threshold: fewest clients whose secrets open another client's upload for the server ...
+        reconstruction_helpers: ... if enough of these parties collude too: ...
+        helper_reconstruction_threshold: ... so many; None for all of them.
+        helper_dropout_tolerance: most helpers that may be away or lie while the total still comes out, exact.
+        detects_malicious_helpers: how many helpers may lie together and no wrong total comes out.
         oldest_epoch: of the keys that clients seal something to, the lowest number; None where they last for good.
-        server_may_lie: whether all this holds against a server that breaks the protocol, or only looks on.
+        malicious_server: whether all this holds against a server that breaks the protocol, or only looks on.
         messages: how many messages a client sends from the first to the last.
         vector_message: which of them carries its vector, from 1.
         upload: what that message looks like.
@@ -113,16 +113,16 @@ class Guarantee:
             receipt.
     """
 
-    survivors_needed: int
-    harmless_clients: int
+    min_survivors: int
+    max_colluding_clients: int
     threshold: int = 0
-    opening_clients: int
-    opening_helpers: tuple[PartyId, ...] = ()
-    helpers_to_open: int | None = None
-    helpers_away: int = 0
-    lies_noticed: int = 0
+    client_reconstruction_threshold: int
+    reconstruction_helpers: tuple[PartyId, ...] = ()
+    helper_reconstruction_threshold: int | None = None
+    helper_dropout_tolerance: int = 0
+    detects_malicious_helpers: int = 0
     oldest_epoch: int | None = None
-    server_may_lie: bool = False
+    malicious_server: bool = False
     messages: int = 1
     vector_message: int = 1
     upload: Upload
@@ -137,9 +137,9 @@ class Guarantee:
     countersignatures: int | None = None
 
     @property
-    def opens_alone(self) -> bool:
+    def plaintext_upload(self) -> bool:
         """Whether whoever sees a client's upload reads its vector."""
-        return self.upload is Upload.BARE
+        return self.upload is Upload.PLAINTEXT
 
     @property
     def messages_before_vector(self) -> int:
@@ -151,15 +151,21 @@ class Guarantee:
         """How many it sends after that."""
         return self.messages - self.vector_message
 
-    def opened_by(self, *, server: bool, n_clients: int, helpers: frozenset[PartyId]) -> bool:
+    def exposes_uploads_to(self, *, server: bool, n_clients: int, helpers: frozenset[PartyId]) -> bool:
         """Whether a coalition is stated to open the uploads of clients outside it."""
-        of_helpers = len(helpers.intersection(self.opening_helpers))
-        needed = len(self.opening_helpers) if self.helpers_to_open is None else self.helpers_to_open
-        return self.opens_alone or (server and n_clients >= self.opening_clients and of_helpers >= needed)
+        of_helpers = len(helpers.intersection(self.reconstruction_helpers))
+        needed = (
+            len(self.reconstruction_helpers)
+            if self.helper_reconstruction_threshold is None
+            else self.helper_reconstruction_threshold
+        )
+        return self.plaintext_upload or (
+            server and n_clients >= self.client_reconstruction_threshold and of_helpers >= needed
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knowledge:
+class CoalitionView:
     """What a coalition pools about one sum.
 
     Args:
@@ -250,7 +256,7 @@ class SumProtocol(Protocol):
     def client(
         self,
         party: PartyId,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
@@ -293,7 +299,7 @@ class SumProtocol(Protocol):
         """
         ...
 
-    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+    def reconstruct_upload(self, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
         """Return a client's upload less all that a coalition can take off it; None if it saw no upload.
 
         Whether that is the client's vector is for the caller to find out: ``guarantee`` says when it should be.

@@ -21,14 +21,14 @@ from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import SealBrokenError
 from secagg.ring import RingVector
 from secagg.sessions import PartyId
-from secagg.sums import Knowledge
+from secagg.sums import CoalitionView
 from secagg.wire import Reader
 
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
 
 
-def opened_upload(config: CommitteeSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+def unmask_upload(config: CommitteeSum, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
     """Return the upload less the masks whose seeds the coalition's keys open; None if it saw no upload.
 
     A seed is tried for other sets, too, of which the commitments tell.
@@ -40,7 +40,7 @@ def opened_upload(config: CommitteeSum, knowledge: Knowledge, target: PartyId) -
     vector, seeds = RingVector.from_bytes(config.layout, message.vector).copy(), dict[int, bytes]()
     for of_box in opened_boxes(config, knowledge, target).values():
         seeds |= of_box
-    for place, seed in product(range(config.replication.n_seeds), frozenset(seeds.values())):
+    for place, seed in product(range(config.seed_sharing.n_seeds), frozenset(seeds.values())):
         said = message.commitments[place * HASH_BYTES : (place + 1) * HASH_BYTES]
         if place not in seeds and said == seed_commitment(config.digest, target, place, seed):
             seeds[place] = seed
@@ -49,7 +49,7 @@ def opened_upload(config: CommitteeSum, knowledge: Knowledge, target: PartyId) -
     return vector
 
 
-def opened_boxes(config: CommitteeSum, knowledge: Knowledge, target: PartyId) -> dict[PartyId, dict[int, bytes]]:
+def opened_boxes(config: CommitteeSum, knowledge: CoalitionView, target: PartyId) -> dict[PartyId, dict[int, bytes]]:
     """Return the seeds, by set, of each box of an upload that any key of the coalition opens.
 
     Beside its members' keys it tries each helper's public key with a secret that is not its own: what opens so follows

@@ -20,7 +20,7 @@ from secagg.one_shot import OneShotClient
 from secagg.primitives.boxes import seal_box
 from secagg.primitives.mask_stream import add_masks
 from secagg.sessions import PartyId
-from secagg.sums import ROWS_BYTES
+from secagg.sums import FINGERPRINT_BYTES
 from secagg.wire import MessageType
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ class CommitteeClient(OneShotClient):
     def start(self) -> bytes:
         """Its one message. The seeds are forgotten with it."""
         config, digest, vector = self._config, self._config.digest, self._vector()
-        rows = bytes(ROWS_BYTES) if self._rows is None else self._rows()
-        if len(rows) != ROWS_BYTES:
-            raise ConfigurationError(f"a fingerprint of rows has {ROWS_BYTES} bytes, not {len(rows)}")
-        self._agree(None)
-        self._spoke()
-        seeds = [self._entropy(SEED_BYTES) for _ in config.replication.sets]
+        rows = bytes(FINGERPRINT_BYTES) if self._rows is None else self._rows()
+        if len(rows) != FINGERPRINT_BYTES:
+            raise ConfigurationError(f"a fingerprint of rows has {FINGERPRINT_BYTES} bytes, not {len(rows)}")
+        self._ask_consent(None)
+        self._mark_sent()
+        seeds = [self._entropy(SEED_BYTES) for _ in config.seed_sharing.sets]
         add_masks(vector, [(mask_seed(digest, self.party, i, seed), 1) for i, seed in enumerate(seeds)], digest)
         message = CommitteeInput(
             boxes={helper: self._box(helper, seeds, rows) for helper in config.helpers},
@@ -48,10 +48,12 @@ class CommitteeClient(OneShotClient):
             signature=b"",
             vector=b"",
         )
-        return self._say(MessageType.COMMITTEE_INPUT, self._signed(message).to_payload(), vector=vector.parts())
+        return self._seal_message(
+            MessageType.COMMITTEE_INPUT, self._signed(message).to_payload(), vector=vector.parts()
+        )
 
     def _box(self, helper: PartyId, seeds: list[bytes], rows: bytes) -> bytes:
-        own = b"".join(seeds[place] for place in self._config.replication.held_by(helper)) + rows
+        own = b"".join(seeds[place] for place in self._config.seed_sharing.sets_of(helper)) + rows
         binding = box_binding(self._config.digest, self.party, helper)
         return seal_box(self._config.helper_key(helper), own, BOX_LABEL, binding)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from secagg.committee.messages import HASH_BYTES, box_bytes, commitments_bytes, entry_bytes
-from secagg.config import harmless_colluders
+from secagg.config import max_colluding_clients
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
 from secagg.primitives.identity import SIGNATURE_BYTES
 
@@ -23,13 +23,13 @@ def client_cost(config: CommitteeSum) -> PartyCost:
 
 def helper_cost(config: CommitteeSum) -> PartyCost:
     """That of a helper that sends as many sums as any when all answer; a test holds it against a real run."""
-    n, m, vector, replication = len(config.clients), len(config.helpers), config.layout.wire_bytes, config.replication
-    survivors, n_sums = COUNT_BYTES + n * PARTY_BYTES, -(-replication.n_seeds // m)
+    n, m, vector, seed_sharing = len(config.clients), len(config.helpers), config.layout.wire_bytes, config.seed_sharing
+    survivors, n_sums = COUNT_BYTES + n * PARTY_BYTES, -(-seed_sharing.n_seeds // m)
     signs = config.is_authenticated
     n_signatures = m if signs else 0
     certificate = survivors + COUNT_BYTES + n_signatures * (PARTY_BYTES + SIGNATURE_BYTES)
     down = [COUNT_BYTES + n * (PARTY_BYTES + entry_bytes(config)), *([survivors] if signs else []), certificate]
-    up = [COUNT_BYTES, *([SIGNATURE_BYTES] if signs else []), replication.seeds_of_one * HASH_BYTES]
+    up = [COUNT_BYTES, *([SIGNATURE_BYTES] if signs else []), seed_sharing.seeds_per_helper * HASH_BYTES]
     return PartyCost.of_payloads(
         [*up, COUNT_BYTES + n_sums * (PARTY_BYTES + vector)],
         [*down, COUNT_BYTES + n_sums * PARTY_BYTES],
@@ -45,19 +45,19 @@ def explain(config: CommitteeSum) -> str:
     opening = all_helpers if config.corrupt + 1 == n_helpers else f"{config.corrupt + 1} of the {n_helpers} helpers"
     server = (
         "the server may lie: the roster's identities sign all that is said, helpers count only seeds so signed, and "
-        f"answer only for survivors that {config.replication.quorum} of them signed"
-        if guarantee.server_may_lie
+        f"answer only for survivors that {config.seed_sharing.quorum} of them signed"
+        if guarantee.malicious_server
         else "SEMI-HONEST: the server may look on but must be honest: there are no identities (for simulations), so "
         "helpers do not agree on the survivors, and two sets told to two of them can give it a client's vector"
     )
     away = (
-        f"{guarantee.helpers_away} of the {n_helpers} helpers may be away or lie, and the total is exact"
-        if guarantee.helpers_away
+        f"{guarantee.helper_dropout_tolerance} of the {n_helpers} helpers may be away or lie, and the total is exact"
+        if guarantee.helper_dropout_tolerance
         else f"{all_helpers} must answer, else no total is released"
     )
     lies = (
-        f"a wrong total takes {guarantee.lies_noticed + 1} helpers that lie together"
-        if guarantee.lies_noticed
+        f"a wrong total takes {guarantee.detects_malicious_helpers + 1} helpers that lie together"
+        if guarantee.detects_malicious_helpers
         else "a helper that lies shifts the total unnoticed"
     )
     return "\n".join(
@@ -66,7 +66,7 @@ def explain(config: CommitteeSum) -> str:
             f"{config.session_id.hex()[:16]}...",
             f"  {server}",
             f"  private unless the server colludes with {opening}, and while at most "
-            f"{harmless_colluders(config.survivors_needed)} of the {len(config.clients)} clients collude with the "
+            f"{max_colluding_clients(config.survivors_needed)} of the {len(config.clients)} clients collude with the "
             "server: they take their own vectors off a total",
             f"  a total holds at least {config.survivors_needed} clients, else no helper takes its masks off",
             f"  {away}; a client may vanish whenever it likes",

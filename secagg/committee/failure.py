@@ -36,7 +36,7 @@ class CommitteeFailure(Party):
     def requests(self) -> Mapping[PartyId, bytes]:
         """What each helper is asked; one that signed survivors refuses."""
         nobody = Parties(parties=()).to_payload()
-        return {helper: self._say(MessageType.SURVIVOR_SET, nobody, helper) for helper in self._config.helpers}
+        return {helper: self._seal_message(MessageType.SURVIVOR_SET, nobody, helper) for helper in self._config.helpers}
 
     def receive(self, sender: PartyId, message: bytes) -> None:
         """Take a helper's signature.
@@ -44,7 +44,7 @@ class CommitteeFailure(Party):
         Raises:
             RemoteProtocolError: the message is no such signature.
         """
-        config, frame = self._config, self._hear(message, sender)
+        config, frame = self._config, self._open_message(message, sender)
         self._round.check(sender, frame)
         signature = SetSignature.read(Reader(frame.payload, peer=sender), config).signature
         if not is_signed(config.helper_identity(sender), signature, SET_LABEL, set_hash(config.digest, {})):
@@ -60,7 +60,7 @@ class CommitteeFailure(Party):
     @property
     def proof(self) -> bytes:
         """What ``CommitteeSum.check_failure`` takes; empty while fewer than a quorum signed."""
-        if len(self._signatures) < self._config.replication.quorum:
+        if len(self._signatures) < self._config.seed_sharing.quorum:
             return b""
         return SetCertificate(survivors=(), signatures=self._signatures).to_payload()
 
@@ -72,7 +72,7 @@ def check_failure(config: CommitteeSum, proof: bytes) -> None:
         RemoteProtocolError: says what is missing.
     """
     reader = Reader(memoryview(proof), peer=SERVER, max_entries=len(config.helpers))
-    certificate, needed = SetCertificate.read(reader, config), config.replication.quorum
+    certificate, needed = SetCertificate.read(reader, config), config.seed_sharing.quorum
     signed = certificate.signers(config, set_hash(config.digest, {}))
     if certificate.survivors or len(signed) < needed:
         raise RemoteProtocolError(

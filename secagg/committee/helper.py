@@ -19,8 +19,8 @@ from secagg.committee.messages import (
     SetSignature,
     SumHashes,
     box_binding,
+    fingerprint_in,
     mask_seed,
-    rows_in,
     seeds_by_set,
     set_hash,
     sum_hash,
@@ -62,7 +62,7 @@ class HelperKept:
     """The hash of the request that it answered last; empty before."""
     seeds: dict[PartyId, bytes] = field(default_factory=dict, repr=False)
     """Each client's, one after the other, and what its rows are known by; once the survivors are fixed theirs alone."""
-    said: dict[PartyId, bytes] = field(default_factory=dict)
+    seed_digests: dict[PartyId, bytes] = field(default_factory=dict)
     """The hash of what each of them said of its seeds."""
 
 
@@ -91,7 +91,7 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         self._kept = HelperKept()
 
     @property
-    def bound_to(self) -> bytes:
+    def snapshot_id(self) -> bytes:
         """What ties a stored session to this one."""
         return binding(HELPER, self._config.digest, self.party)
 
@@ -107,7 +107,7 @@ class CommitteeHelper(Party, Stored[HelperKept]):
 
     def receive(self, message: bytes) -> bytes:
         """What it says to what is due."""
-        frame = self._hear(message)
+        frame = self._open_message(message)
         fingerprint = hashlib.sha256(message).digest()
         if fingerprint == self._kept.answered:
             raise RepeatedMessageError("this request was answered already", peer=SERVER)
@@ -125,10 +125,10 @@ class CommitteeHelper(Party, Stored[HelperKept]):
             MessageType.SET_CERTIFICATE: self._hash_sums,
             MessageType.MASK_REQUEST: self._send_sums,
         }
-        most = max(len(self._config.clients), self._config.replication.n_seeds)
+        most = max(len(self._config.clients), self._config.seed_sharing.n_seeds)
         payload = answer[frame.type](Reader(frame.payload, peer=SERVER, max_entries=most))
         self._kept.answered = fingerprint
-        return self._say(ANSWERS[frame.type], payload)
+        return self._seal_message(ANSWERS[frame.type], payload)
 
     def _take_seeds(self, reader: Reader) -> bytes:
         """Open what came; whose seeds are not what it signed is complained of, and not counted by this helper."""
@@ -138,8 +138,9 @@ class CommitteeHelper(Party, Stored[HelperKept]):
             self._check_signed(client, entry)
         seeds = {client: self._open(client, entry) for client, entry in entries.items()}
         self._kept.seeds = {client: opened for client, opened in seeds.items() if opened}
-        self._kept.said = {
-            client: hashlib.sha256(entries[client].said(config.digest, client)).digest() for client in self._kept.seeds
+        self._kept.seed_digests = {
+            client: hashlib.sha256(entries[client].statement(config.digest, client)).digest()
+            for client in self._kept.seeds
         }
         self._key = None
         signs = config.is_authenticated
@@ -150,7 +151,7 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         """Refuse what the client did not sign: that is the server's fault, and says nothing of the client."""
         config = self._config
         identity = config.identity_of(client)
-        is_its_word = not identity or verifies(identity, entry.signature, entry.said(config.digest, client))
+        is_its_word = not identity or verifies(identity, entry.signature, entry.statement(config.digest, client))
         if not (is_its_word and entry.holds_box_of(config, self.party)):
             raise RemoteProtocolError(f"the seeds of client {client} are not those that it signed", peer=SERVER)
 
@@ -168,18 +169,18 @@ class CommitteeHelper(Party, Stored[HelperKept]):
             self._fix(survivors)
             self._kept.due = MessageType.SET_CERTIFICATE
         else:  # it failed: no mask comes off, and nothing that could take one off is kept
-            self._kept.seeds, self._kept.said, self._kept.due, self._key = {}, {}, None, None
+            self._kept.seeds, self._kept.seed_digests, self._kept.due, self._key = {}, {}, None, None
         assert self._identity is not None, "only sums with identities ask for signatures"
-        agreed = set_hash(self._config.digest, self._kept.said)
+        agreed = set_hash(self._config.digest, self._kept.seed_digests)
         return SetSignature(signature=self._identity.sign(SET_LABEL, agreed)).to_payload()
 
     def _fix(self, survivors: tuple[PartyId, ...]) -> None:
         """Take these survivors as those of the total, once asked whether that is right."""
         self._check_number(survivors, tuple(self._kept.seeds))
-        said = {client: rows_in(self._kept.seeds[client]) for client in survivors}
-        self._agree(survivors, {client: rows for client, rows in said.items() if rows})
+        said = {client: fingerprint_in(self._kept.seeds[client]) for client in survivors}
+        self._ask_consent(survivors, {client: rows for client, rows in said.items() if rows})
         self._kept.seeds = {client: self._kept.seeds[client] for client in survivors}
-        self._kept.said = {client: self._kept.said[client] for client in survivors}
+        self._kept.seed_digests = {client: self._kept.seed_digests[client] for client in survivors}
 
     def _check_number(self, survivors: tuple[PartyId, ...], known: tuple[PartyId, ...]) -> None:
         if strangers := set(survivors) - set(known):
@@ -199,18 +200,18 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         if not config.is_authenticated:
             self._fix(certificate.survivors)
         self._check_certificate(certificate)
-        agreed = set_hash(config.digest, self._kept.said)
-        sums = (sum_hash(agreed, place, self._sum(place)) for place in config.replication.held_by(self.party))
+        agreed = set_hash(config.digest, self._kept.seed_digests)
+        sums = (sum_hash(agreed, place, self._sum(place)) for place in config.seed_sharing.sets_of(self.party))
         payload = SumHashes(hashes=b"".join(sums)).to_payload()
         self._kept.due = MessageType.MASK_REQUEST
         return payload
 
     def _check_certificate(self, certificate: SetCertificate) -> None:
         """Refuse survivors that fewer than a quorum of helpers signed: the others may be asked about a second set."""
-        config, agreed = self._config, set_hash(self._config.digest, self._kept.said)
+        config, agreed = self._config, set_hash(self._config.digest, self._kept.seed_digests)
         if certificate.survivors != tuple(self._kept.seeds):
             raise RemoteProtocolError("this helper signed another survivor set", peer=SERVER)
-        needed = config.replication.quorum if config.is_authenticated else 0
+        needed = config.seed_sharing.quorum if config.is_authenticated else 0
         signed = certificate.signers(config, agreed)
         if len(signed) < needed:
             raise RemoteProtocolError(
@@ -221,7 +222,7 @@ class CommitteeHelper(Party, Stored[HelperKept]):
 
     def _send_sums(self, reader: Reader) -> bytes:
         asked = MaskRequest.read(reader, self._config).sets
-        if not asked or not set(asked) <= set(self._config.replication.held_by(self.party)):
+        if not asked or not set(asked) <= set(self._config.seed_sharing.sets_of(self.party)):
             raise RemoteProtocolError("it asks for sums of sets that this helper is not in, or for none", peer=SERVER)
         return MaskSum(sums={place: self._sum(place) for place in asked}).to_payload()
 

@@ -11,7 +11,7 @@ from secagg.primitives.boxes import OVERHEAD_BYTES
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import SIGNATURE_BYTES, is_signed, statement
 from secagg.sessions import PartyId
-from secagg.sums import ROWS_BYTES
+from secagg.sums import FINGERPRINT_BYTES
 from secagg.wire import Reader, write_entries, write_parties
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ BOX_LABEL, SEEDS_LABEL, SET_LABEL = "committee box", "committee seeds", "committ
 
 def box_bytes(config: CommitteeSum) -> int:
     """The length of a helper's box: its seeds, and what the client's rows are known by."""
-    return config.replication.seeds_of_one * SEED_BYTES + ROWS_BYTES + OVERHEAD_BYTES
+    return config.seed_sharing.seeds_per_helper * SEED_BYTES + FINGERPRINT_BYTES + OVERHEAD_BYTES
 
 
 def commitments_bytes(config: CommitteeSum) -> int:
     """The length of the commitments to all seeds, set by set."""
-    return config.replication.n_seeds * HASH_BYTES
+    return config.seed_sharing.n_seeds * HASH_BYTES
 
 
 def entry_bytes(config: CommitteeSum) -> int:
@@ -58,7 +58,7 @@ class SeedEntry:
         hashes = reader.take(len(config.helpers) * HASH_BYTES)
         return cls(box=box, commitments=commitments, box_hashes=hashes, signature=reader.rest())
 
-    def said(self, digest: bytes, client: PartyId) -> bytes:
+    def statement(self, digest: bytes, client: PartyId) -> bytes:
         """The statement that the client signed where there are identities, and which names its seeds anywhere."""
         return statement(SEEDS_LABEL, digest, number(client), self.commitments, self.box_hashes)
 
@@ -203,7 +203,7 @@ class SumHashes:
     @classmethod
     def read(cls, reader: Reader, config: CommitteeSum) -> Self:
         """Take the payload apart."""
-        hashes = reader.take(config.replication.seeds_of_one * HASH_BYTES)
+        hashes = reader.take(config.seed_sharing.seeds_per_helper * HASH_BYTES)
         reader.end()
         return cls(hashes=hashes)
 
@@ -256,13 +256,13 @@ def box_binding(digest: bytes, client: PartyId, helper: PartyId) -> bytes:
 
 def seeds_by_set(config: CommitteeSum, helper: PartyId, seeds: bytes) -> dict[int, bytes]:
     """A helper's seeds of one client, by the place of the set that each belongs to."""
-    places = config.replication.held_by(helper)
+    places = config.seed_sharing.sets_of(helper)
     return {place: seeds[at * SEED_BYTES : (at + 1) * SEED_BYTES] for at, place in enumerate(places)}
 
 
-def rows_in(opened: bytes) -> bytes:
+def fingerprint_in(opened: bytes) -> bytes:
     """What an opened box says of the client's rows; nothing where the client says nothing."""
-    rows = opened[-ROWS_BYTES:]
+    rows = opened[-FINGERPRINT_BYTES:]
     return rows if any(rows) else b""
 
 

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from secagg.committee.adversary import opened_upload
+from secagg.committee.adversary import unmask_upload
 from secagg.committee.client import CommitteeClient
-from secagg.committee.epochs import SealingKey
 from secagg.committee.explain import client_cost, explain, helper_cost
 from secagg.committee.failure import CommitteeFailure, check_failure
 from secagg.committee.helper import CommitteeHelper
-from secagg.committee.replication import MOST_SEEDS, Replication
+from secagg.committee.key_rotation import SealingKey
+from secagg.committee.seed_sharing import MOST_SEEDS, ReplicatedSharing
 from secagg.committee.server import CommitteeServer
 from secagg.config import (
     MAX_PARTY,
     SumConfig,
     check_min_survivors,
     free_numbers,
-    harmless_colluders,
+    max_colluding_clients,
     two_thirds,
 )
 from secagg.costs import PartyCost
@@ -30,8 +30,8 @@ from secagg.layout import Layout
 from secagg.primitives.agreement import BadPublicKeyError
 from secagg.primitives.boxes import BOX_KEY_BYTES, BoxKey, check_box_key
 from secagg.ring import RingVector
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
-from secagg.sums import CLIENT_ROLE, NO_SECRETS, Guarantee, Knowledge, PartySecrets, Upload
+from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, CoalitionView, Guarantee, PartySecrets, Upload
 
 HELPER_ROLE = "helper"
 
@@ -79,9 +79,9 @@ class CommitteeSum(SumConfig):
             raise ConfigurationError(
                 f"of {len(parties)} helpers 0 to {len(parties) - 1} may collude with the server, not {self.corrupt}"
             )
-        if self.replication.n_seeds > MOST_SEEDS:
+        if self.seed_sharing.n_seeds > MOST_SEEDS:
             raise ConfigurationError(
-                f"{len(parties)} helpers of whom {self.corrupt} may collude take {self.replication.n_seeds} seeds of "
+                f"{len(parties)} helpers of whom {self.corrupt} may collude take {self.seed_sharing.n_seeds} seeds of "
                 f"each client, and {MOST_SEEDS} are the most: take fewer helpers"
             )
         check_min_survivors(self.min_survivors, self.clients)
@@ -149,9 +149,9 @@ class CommitteeSum(SumConfig):
         return len(self.helper_keys) - 1 if self.corrupt_helpers is None else self.corrupt_helpers
 
     @property
-    def replication(self) -> Replication:
+    def seed_sharing(self) -> ReplicatedSharing:
         """Which helpers hold which seeds."""
-        return Replication(self.helpers, self.corrupt)
+        return ReplicatedSharing(self.helpers, self.corrupt)
 
     @property
     def survivors_needed(self) -> int:
@@ -186,19 +186,19 @@ class CommitteeSum(SumConfig):
     @property
     def guarantee(self) -> Guarantee:
         """Uploads open to the server with more than f helpers; a total hides who is in it with one other."""
-        replication = self.replication
+        seed_sharing = self.seed_sharing
         return Guarantee(
-            survivors_needed=self.min_survivors,
-            harmless_clients=harmless_colluders(self.min_survivors),
-            opening_clients=0,
-            opening_helpers=self.helpers,
-            helpers_to_open=self.corrupt + 1,
-            helpers_away=len(self.helpers) - replication.needed(signing=self.is_authenticated),
-            lies_noticed=replication.vouchers - 1,
+            min_survivors=self.min_survivors,
+            max_colluding_clients=max_colluding_clients(self.min_survivors),
+            client_reconstruction_threshold=0,
+            reconstruction_helpers=self.helpers,
+            helper_reconstruction_threshold=self.corrupt + 1,
+            helper_dropout_tolerance=len(self.helpers) - seed_sharing.needed(signing=self.is_authenticated),
+            detects_malicious_helpers=seed_sharing.agreement_threshold - 1,
             oldest_epoch=min((SealingKey.from_bytes(key).epoch for _, key in self.helper_keys), default=0)
             if self.is_authenticated
             else None,
-            server_may_lie=self.is_authenticated,
+            malicious_server=self.is_authenticated,
             upload=Upload.UNIFORM,
         )
 
@@ -214,13 +214,13 @@ class CommitteeSum(SumConfig):
     def client(
         self,
         party: PartyId,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> ClientSession:
         """Return a client's session; with a roster of identities it needs the client's own signing key."""
-        return CommitteeClient(self, party, contribution, secrets=secrets, entropy=entropy)
+        return CommitteeClient(self, party, client_input, secrets=secrets, entropy=entropy)
 
     def helper(
         self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
@@ -244,9 +244,9 @@ class CommitteeSum(SumConfig):
         """
         check_failure(self, proof)
 
-    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+    def reconstruct_upload(self, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
         """Return the upload less the masks of the helpers whose key the coalition has."""
-        return opened_upload(self, knowledge, target)
+        return unmask_upload(self, knowledge, target)
 
     def _own_parameters(self) -> tuple[bytes, ...]:
         return (

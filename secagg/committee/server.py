@@ -23,7 +23,7 @@ from secagg.committee.messages import (
     sum_hash,
 )
 from secagg.committee.parts import PARTS, PartialSums
-from secagg.committee.replication import believed
+from secagg.committee.seed_sharing import resolve_complaints
 from secagg.errors import HelperDisputeError, HelperMissingError, RemoteProtocolError, TooFewSurvivorsError
 from secagg.primitives.identity import is_signed, verifies
 from secagg.rounds import Round, RoundState, ServerRounds
@@ -44,7 +44,7 @@ class CommitteeServerState(RoundState):
     sum: PartialSums
     inputs: dict[PartyId, bytes] = field(default_factory=dict)
     """Each client's message without its vector, until helpers have it."""
-    said: dict[PartyId, bytes] = field(default_factory=dict)
+    seed_digests: dict[PartyId, bytes] = field(default_factory=dict)
     """The hash of what each client said of its seeds; once survivors are proposed theirs alone."""
     complaints: dict[PartyId, tuple[PartyId, ...]] = field(default_factory=dict)
     signatures: dict[PartyId, bytes] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         }
         with self._taking() as round_:
             frame = self._due(round_, sender, message)
-            most = max(len(self._config.clients), len(self._config.helpers), self._config.replication.n_seeds)
+            most = max(len(self._config.clients), len(self._config.helpers), self._config.seed_sharing.n_seeds)
             take[round_.answer](sender, Reader(frame.payload, peer=sender, max_entries=most))
             round_.accept(sender)
 
@@ -103,12 +103,12 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         config, message = self._config, CommitteeInput.read(reader, self._config)
         if tuple(message.boxes) != config.helpers:
             raise RemoteProtocolError("it must seal a box for each helper of this sum", peer=sender)
-        said = message.entry(config.helpers[0]).said(config.digest, sender)
+        said = message.entry(config.helpers[0]).statement(config.digest, sender)
         if config.is_authenticated and not verifies(config.identity(sender), message.signature, said):
             raise RemoteProtocolError("its seeds are not signed by its identity", peer=sender)
         self._kept.sum.add(sender, message.vector)
         self._kept.inputs[sender] = replace(message, vector=b"").to_payload()
-        self._kept.said[sender] = hashlib.sha256(said).digest()
+        self._kept.seed_digests[sender] = hashlib.sha256(said).digest()
 
     def _deliver_seeds(self, round_: Round) -> Mapping[PartyId, bytes]:
         config, inputs = self._config, self._kept.inputs
@@ -118,13 +118,15 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
             for party in sorted(inputs)
         }
         self._kept.round = Round.of(T.SEED_COMPLAINTS, config.helpers)
-        return {helper: self._say(T.SEED_DELIVERY, _delivery(read, helper), helper) for helper in config.helpers}
+        return {
+            helper: self._seal_message(T.SEED_DELIVERY, _delivery(read, helper), helper) for helper in config.helpers
+        }
 
     # The survivors
 
     def _take_complaints(self, helper: PartyId, reader: Reader) -> None:
         parties = Parties.read(reader, self._config).parties
-        if not set(parties) <= self._kept.said.keys():
+        if not set(parties) <= self._kept.seed_digests.keys():
             raise RemoteProtocolError("it complains of parties that it was told nothing of", peer=helper)
         self._kept.complaints[helper] = parties
 
@@ -133,21 +135,21 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         config, kept = self._config, self._kept
         self._need_helpers(round_.answered)
         parts = -(-len(config.clients) // PARTS)
-        spare = (len(kept.said) - config.min_survivors) // parts
+        spare = (len(kept.seed_digests) - config.min_survivors) // parts
         most_each = spare // max(1, config.corrupt)
-        named, unheard = believed(kept.complaints, corrupt=config.corrupt, most_each=most_each)
+        named, ignored = resolve_complaints(kept.complaints, corrupt=config.corrupt, most_each=most_each)
         left_out = kept.sum.sharing(named)
         kept.sum.leave_out(left_out)
-        kept.said = {party: said for party, said in sorted(kept.said.items()) if party not in left_out}
-        if len(kept.said) < config.min_survivors:
-            came, cohort = len(kept.said), len(config.clients)
+        kept.seed_digests = {party: said for party, said in sorted(kept.seed_digests.items()) if party not in left_out}
+        if len(kept.seed_digests) < config.min_survivors:
+            came, cohort = len(kept.seed_digests), len(config.clients)
             raise TooFewSurvivorsError(stage=round_.answer.name, needed=config.min_survivors, came=came, cohort=cohort)
-        heard = [helper for helper in sorted(round_.answered) if helper not in unheard]
-        self._need_helpers(heard)
-        survivors = Parties(parties=tuple(kept.said)).to_payload()
+        asked = [helper for helper in sorted(round_.answered) if helper not in ignored]
+        self._need_helpers(asked)
+        survivors = Parties(parties=tuple(kept.seed_digests)).to_payload()
         if config.is_authenticated:
-            return self._ask(T.SURVIVOR_SET, T.SET_SIGNATURE, dict.fromkeys(heard, survivors))
-        return self._send_certificate(heard)
+            return self._ask(T.SURVIVOR_SET, T.SET_SIGNATURE, dict.fromkeys(asked, survivors))
+        return self._send_certificate(asked)
 
     def _take_signature(self, helper: PartyId, reader: Reader) -> None:
         config, signature = self._config, SetSignature.read(reader, self._config).signature
@@ -160,7 +162,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         return self._send_certificate(sorted(round_.answered))
 
     def _send_certificate(self, helpers: Iterable[PartyId]) -> Mapping[PartyId, bytes]:
-        certificate = SetCertificate(survivors=tuple(self._kept.said), signatures=self._kept.signatures)
+        certificate = SetCertificate(survivors=tuple(self._kept.seed_digests), signatures=self._kept.signatures)
         return self._ask(T.SET_CERTIFICATE, T.SUM_HASHES, dict.fromkeys(helpers, certificate.to_payload()))
 
     # The masks
@@ -171,22 +173,22 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
     def _compare(self, round_: Round) -> Mapping[PartyId, bytes]:
         """Note who differs from whom, and go on where of each set enough holders say the same."""
         self._need_helpers(round_.answered)
-        kept, replication = self._kept, self._config.replication
+        kept, seed_sharing = self._kept, self._config.seed_sharing
         disputes: set[tuple[PartyId, PartyId]] = set()
-        for place in range(replication.n_seeds):
+        for place in range(seed_sharing.n_seeds):
             hashes = self._hashes_of(place)
-            kept.agreed[place] = replication.agreed(hashes)
+            kept.agreed[place] = seed_sharing.agreed(hashes)
             disputes |= {pair for pair in combinations(sorted(hashes), 2) if hashes[pair[0]] != hashes[pair[1]]}
         kept.disputes = sorted(disputes)
         if not all(kept.agreed.values()):
-            raise HelperDisputeError(disputes=tuple(kept.disputes), vouchers=replication.vouchers)
+            raise HelperDisputeError(disputes=tuple(kept.disputes), needed=seed_sharing.agreement_threshold)
         return self._ask_for_sums(round_)
 
     def _hashes_of(self, place: int) -> dict[PartyId, bytes]:
         """What its holders said of a set's sum."""
         hashes = {}
         for helper, said in self._kept.hashes.items():
-            places = self._config.replication.held_by(helper)
+            places = self._config.seed_sharing.sets_of(helper)
             if place in places:
                 start = places.index(place) * HASH_BYTES
                 hashes[helper] = said[start : start + HASH_BYTES]
@@ -200,10 +202,10 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
             kept.agreed = {place: tuple(p for p in able if p not in silent) for place, able in kept.agreed.items()}
         if not kept.agreed:
             complaints = [(client, helper) for helper, named in kept.complaints.items() for client in named]
-            return self._end(kept.sum.merged().words, kept.said, disputes=kept.disputes, complaints=complaints)
+            return self._end(kept.sum.merged().words, kept.seed_digests, disputes=kept.disputes, complaints=complaints)
         if not all(kept.agreed.values()):
             raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)))
-        kept.asked_for = self._config.replication.shared_out(kept.agreed)
+        kept.asked_for = self._config.seed_sharing.assign(kept.agreed)
         asked = {helper: MaskRequest(sets=tuple(sets)).to_payload() for helper, sets in kept.asked_for.items()}
         return self._ask(T.MASK_REQUEST, T.MASK_SUM, asked)
 
@@ -220,13 +222,13 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
 
     @property
     def _set_hash(self) -> bytes:
-        return set_hash(self._config.digest, self._kept.said)
+        return set_hash(self._config.digest, self._kept.seed_digests)
 
     def _ask(
         self, type_: MessageType, answer: MessageType, payloads: Mapping[PartyId, bytes]
     ) -> Mapping[PartyId, bytes]:
         self._kept.round = Round.of(answer, payloads)
-        return {helper: self._say(type_, payload, helper) for helper, payload in payloads.items()}
+        return {helper: self._seal_message(type_, payload, helper) for helper, payload in payloads.items()}
 
     def _need_helpers(self, answered: Iterable[PartyId]) -> None:
         """Refuse to go on with fewer helpers than a total takes.
@@ -235,7 +237,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
             HelperMissingError: fewer are left.
         """
         config, left = self._config, set(answered)
-        needed = config.replication.needed(signing=config.is_authenticated)
+        needed = config.seed_sharing.needed(signing=config.is_authenticated)
         if len(left) < needed:
             missing = tuple(helper for helper in config.helpers if helper not in left)
             raise HelperMissingError(missing=missing, needed=needed)

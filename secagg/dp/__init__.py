@@ -6,7 +6,7 @@ from secagg.dp.discrete_gaussian import DiscreteGaussian
 from secagg.dp.errors import BudgetExceededError, LedgerError, MissingExtraError, PrivacyError
 from secagg.dp.ledger import Budget, Ledger
 from secagg.dp.noise import CoordinateNoise, DistributedNoise
-from secagg.dp.noisy_sum import CentralNoisySum, NoisySum, make_room
+from secagg.dp.noisy_sum import CentralNoisySum, NoisySum, with_headroom
 
 __all__ = [
     "Budget",
@@ -25,5 +25,5 @@ __all__ = [
     "audit_noise",
     "calibrate",
     "guarantee",
-    "make_room",
+    "with_headroom",
 ]

@@ -104,10 +104,10 @@ class CoordinateNoise:
         if layout.size != self.size:
             raise PrivacyError(f"the noise is for {self.size} coordinates and the layout has {layout.size}")
         return replace(
-            layout, segments=tuple(self._with_room(segment, place, times) for segment, place in layout.slices())
+            layout, segments=tuple(self._with_headroom(segment, place, times) for segment, place in layout.slices())
         )
 
-    def _with_room(self, segment: Segment, place: slice, times: int) -> Segment:
+    def _with_headroom(self, segment: Segment, place: slice, times: int) -> Segment:
         radius, own = self.radius(place), segment.client_bound
         return replace(
             segment, bound=segment.bound + times * radius, client_bound=None if own is None else own + radius
@@ -136,12 +136,12 @@ class CoordinateNoise:
 class DistributedNoise:
     """Noise of which each client adds a share, so that no party ever holds a total without it.
 
-    Each share has variance v / h, h = promised_survivors - colluders: the honest survivors' shares alone give the
+    Each share has variance v / h, h = min_noise_shares - colluders: the honest survivors' shares alone give the
     total at least the variance v that is stated. Further survivors only add to it.
 
     Args:
         total: what the total must have at least.
-        promised_survivors: fewest clients of any total that is released; the protocol must keep this promise.
+        min_noise_shares: fewest clients of any total that is released; the protocol must keep this promise.
         colluders: clients among them whose shares count for nothing, because they tell them to whoever sees the total.
 
     Raises:
@@ -149,14 +149,14 @@ class DistributedNoise:
     """
 
     total: CoordinateNoise
-    promised_survivors: int
+    min_noise_shares: int
     colluders: int = 0
     share: CoordinateNoise = field(init=False)
 
     def __post_init__(self) -> None:
         if self.colluders < 0 or self.honest < 1:
             raise PrivacyError(
-                f"at least one honest client must add noise: {self.promised_survivors} survivors are promised and "
+                f"at least one honest client must add noise: {self.min_noise_shares} survivors are promised and "
                 f"{self.colluders} of them may collude. Promise more survivors or tolerate fewer colluders"
             )
         if min(self.total.variances) < self.honest * LEAST_SIGMA**2:
@@ -170,13 +170,13 @@ class DistributedNoise:
     @property
     def digest(self) -> bytes:
         """SHA-256 of the canonical form: the total's noise, the survivors that share it and the colluders borne."""
-        counts = (self.promised_survivors.to_bytes(4, "big"), self.colluders.to_bytes(4, "big"))
+        counts = (self.min_noise_shares.to_bytes(4, "big"), self.colluders.to_bytes(4, "big"))
         return hashlib.sha256(length_prefixed(b"distributed noise", self.total.digest, *counts)).digest()
 
     @property
     def honest(self) -> int:
         """h, the shares that are counted on."""
-        return self.promised_survivors - self.colluders
+        return self.min_noise_shares - self.colluders
 
     @property
     def log_ratio(self) -> float:

@@ -8,27 +8,27 @@ from typing import ClassVar
 
 import numpy as np
 
-from secagg.contribution import check_now, resolve
+from secagg.client_input import check_now, resolve
 from secagg.dp.errors import PrivacyError
 from secagg.dp.noise import CoordinateNoise, DistributedNoise
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError, LocalProtocolError
 from secagg.layout import IntVector, Layout
 from secagg.protocol_wrapper import ProtocolWrapper
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
+from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession, SumResult
 from secagg.sums import NO_SECRETS, Guarantee, PartySecrets
 
 NOISY = "+noise"
 """What the name of a mode gets when every client adds its share of noise."""
 
-_SAID = "the total is released with discrete Gaussian noise in it"
+_EXPLANATION = "the total is released with discrete Gaussian noise in it"
 """What noise adds to the explanation of a sum."""
 
 _NOISY = b"noisy "
 """Before what ties a client with noise to its stored session, so that the sum without noise does not restore it."""
 
 
-def make_room(layout: Layout, n_clients: int, noise: DistributedNoise) -> Layout:
+def with_headroom(layout: Layout, n_clients: int, noise: DistributedNoise) -> Layout:
     """The layout of the protocol under a ``NoisySum``: room for every client's largest possible share of noise.
 
     The noise is in its canonical form, and so in the digest of the sum: parties with other noise do not add up.
@@ -51,7 +51,7 @@ class NoisySum(ProtocolWrapper):
     that is restored before its upload draws its noise then, and two uploads would average two noises out.
 
     Args:
-        protocol: the sum under it, with the layout that ``make_room`` gives.
+        protocol: the sum under it, with the layout that ``with_headroom`` gives.
         layout: the shape and bounds of vectors before noise.
         noise: how much, and who is counted on.
         noise_entropy: where noise comes from; anything but the default is for simulations.
@@ -61,16 +61,16 @@ class NoisySum(ProtocolWrapper):
             the noise, or has no room for it.
     """
 
-    SAID: ClassVar[str] = _SAID
+    EXPLANATION: ClassVar[str] = _EXPLANATION
 
     layout: Layout
     noise: DistributedNoise
     noise_entropy: Entropy = os_entropy
 
     def __post_init__(self) -> None:
-        if self.protocol.survivors_needed < self.noise.promised_survivors:
+        if self.protocol.survivors_needed < self.noise.min_noise_shares:
             raise PrivacyError(
-                f"the noise counts on {self.noise.promised_survivors} survivors and {self.protocol.name} releases "
+                f"the noise counts on {self.noise.min_noise_shares} survivors and {self.protocol.name} releases "
                 f"totals of {self.protocol.survivors_needed}: raise its threshold or min_survivors, or promise fewer "
                 "(each client then adds more noise)"
             )
@@ -80,8 +80,8 @@ class NoisySum(ProtocolWrapper):
                 f"the sum under the noise is stated for {assumed} colluding clients, who know their own shares of the "
                 f"noise, and the shares are sized for {self.noise.colluders}: tolerate {assumed} colluders at least"
             )
-        if self.protocol.layout != make_room(self.layout, len(self.protocol.clients), self.noise):
-            raise PrivacyError("the protocol under the noise needs the layout that make_room gives")
+        if self.protocol.layout != with_headroom(self.layout, len(self.protocol.clients), self.noise):
+            raise PrivacyError("the protocol under the noise needs the layout that with_headroom gives")
 
     @property
     def name(self) -> str:
@@ -96,7 +96,7 @@ class NoisySum(ProtocolWrapper):
     def client(
         self,
         party: PartyId,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
@@ -107,18 +107,18 @@ class NoisySum(ProtocolWrapper):
             InvalidVectorError: it does not fit the layout, or is not zero where nothing is released.
             ConfigurationError: a signing key for a sum without identities.
         """
-        noised = self._noised(contribution)
+        noised = self._noised(client_input)
         return NoisyClient(self.protocol.client(party, noised, secrets=secrets, entropy=entropy))
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
         """The server's session: that of the sum under it."""
         return self.protocol.server(secrets=secrets, entropy=entropy)
 
-    def _noised(self, contribution: Contribution) -> Callable[[], IntVector]:
-        if not callable(contribution):
-            check_now(self.layout, contribution, len(self.protocol.clients))
-            self.noise.total.check_withheld(contribution)
-        return _noised_once(self, contribution)
+    def _noised(self, client_input: ClientInput) -> Callable[[], IntVector]:
+        if not callable(client_input):
+            check_now(self.layout, client_input, len(self.protocol.clients))
+            self.noise.total.check_withheld(client_input)
+        return _noised_once(self, client_input)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class CentralNoisySum(ProtocolWrapper):
         noise_entropy: where noise comes from; anything but the default is for simulations.
     """
 
-    SAID: ClassVar[str] = _SAID
+    EXPLANATION: ClassVar[str] = _EXPLANATION
 
     noise: CoordinateNoise
     noise_entropy: Entropy = os_entropy
@@ -152,7 +152,7 @@ class CentralNoisySum(ProtocolWrapper):
     def client(
         self,
         party: PartyId,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
@@ -163,22 +163,22 @@ class CentralNoisySum(ProtocolWrapper):
             InvalidVectorError: it does not fit the layout, or is not zero where nothing is released.
             ConfigurationError: a signing key for a sum without identities.
         """
-        return self.protocol.client(party, self._checked(contribution), secrets=secrets, entropy=entropy)
+        return self.protocol.client(party, self._checked(client_input), secrets=secrets, entropy=entropy)
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
         """A server that shows its total with noise only, and the same noise however often it is asked."""
         exact = self.protocol.server(secrets=secrets, entropy=entropy)
         return _NoisyServer(exact, self.noise, self.noise_entropy)
 
-    def _checked(self, contribution: Contribution) -> Contribution:
+    def _checked(self, client_input: ClientInput) -> ClientInput:
         """The contribution, if it is zero where nothing is released; a call's vector is looked at when it is made."""
-        if not callable(contribution):
-            check_now(self.layout, contribution, len(self.protocol.clients))
-            self.noise.check_withheld(contribution)
-            return contribution
+        if not callable(client_input):
+            check_now(self.layout, client_input, len(self.protocol.clients))
+            self.noise.check_withheld(client_input)
+            return client_input
 
         def make() -> IntVector:
-            vector = resolve(self.layout, contribution, len(self.protocol.clients))
+            vector = resolve(self.layout, client_input, len(self.protocol.clients))
             self.noise.check_withheld(vector)
             return vector
 
@@ -196,9 +196,9 @@ class NoisyClient:
         self.exact, self.party = exact, exact.party
 
     @property
-    def bound_to(self) -> bytes:
+    def snapshot_id(self) -> bytes:
         """What ties a stored session to this one: a session without noise is never restored as one with it."""
-        return _NOISY + self.exact.bound_to
+        return _NOISY + self.exact.snapshot_id
 
     def snapshot(self) -> bytes:
         """Return the session under the noise; noise that was not drawn yet is drawn when its vector is needed."""
@@ -225,9 +225,9 @@ class _NoisyServer:
         self._result: SumResult | None = None
 
     @property
-    def bound_to(self) -> bytes:
+    def snapshot_id(self) -> bytes:
         """What ties a stored session to this one."""
-        return _NOISY + self._exact.bound_to
+        return _NOISY + self._exact.snapshot_id
 
     def snapshot(self) -> bytes:
         """Refuse: restored, a server would draw a second noise for one total."""
@@ -260,7 +260,7 @@ class _NoisyServer:
         return self._result
 
 
-def _noised_once(of: NoisySum, contribution: Contribution) -> Callable[[], IntVector]:
+def _noised_once(of: NoisySum, client_input: ClientInput) -> Callable[[], IntVector]:
     """What makes a client's noisy vector. One session, one noise: two different ones of one vector tell more."""
     made = False
 
@@ -268,7 +268,7 @@ def _noised_once(of: NoisySum, contribution: Contribution) -> Callable[[], IntVe
         nonlocal made
         if made:
             raise LocalProtocolError("this session's noisy vector was made already; start a new session for another")
-        vector = resolve(of.layout, contribution, len(of.protocol.clients))
+        vector = resolve(of.layout, client_input, len(of.protocol.clients))
         of.noise.share.check_withheld(vector)
         made = True
         return np.add(vector, of.noise.share.draw(of.noise_entropy))

@@ -91,7 +91,7 @@ class VectorCipher:
         return self.n_ciphertexts * self.parameters.ciphertext_bytes
 
     @property
-    def tells_carries(self) -> bool:
+    def reveals_carries(self) -> bool:
         """Whether who decrypts sees sums of digits of unmasked entries, and so a little more than the total."""
         return not self.masked and any(digits.count > 1 for digits in self.plan.digits)
 
@@ -102,7 +102,7 @@ class VectorCipher:
             for s, digits in zip(self.layout.segments, self.plan.digits, strict=True)
         )
         per_entry = self.upload_bytes / self.layout.size
-        seen = "the total and how often its digits carried" if self.tells_carries else "the total only"
+        seen = "the total and how often its digits carried" if self.reveals_carries else "the total only"
         return (
             f"{self.parameters.explain()}\n  {self.n_ciphertexts} ciphertexts, {self.upload_bytes} bytes a client "
             f"({per_entry:.1f} an entry; plain {self.layout.wire_bytes}); digits: {digits};\n"
@@ -177,7 +177,7 @@ def best_cipher(
         raise ConfigurationError(
             f"no parameters carry the exact sum of {n_clients} clients in this layout; lower the bounds or the cohort"
         )
-    return min(found, key=lambda one: (one.tells_carries, one.upload_bytes, one.parameters.degree))
+    return min(found, key=lambda one: (one.reveals_carries, one.upload_bytes, one.parameters.degree))
 
 
 def explain_choice(layout: Layout, n_clients: int) -> str:

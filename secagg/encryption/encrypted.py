@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Self, cast
 
-from secagg.config import MAX_PARTY, check_min_survivors, free_numbers, harmless_colluders
+from secagg.config import MAX_PARTY, check_min_survivors, free_numbers, max_colluding_clients
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
 from secagg.encoder import EncodedSum, Encoder, RunningSum
 from secagg.encryption.cipher import CiphertextSum, VectorCipher, choose_parameters
@@ -39,7 +39,7 @@ from secagg.layout import Layout
 from secagg.primitives.identity import IDENTITY_BYTES, IdentityKey, is_signed
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, PartyId
-from secagg.sums import NO_SECRETS, Knowledge, PartySecrets, SumProtocol
+from secagg.sums import NO_SECRETS, CoalitionView, PartySecrets, SumProtocol
 from secagg.wire import MessageType, Reader
 
 HOLDER_ROLE = "key holder"
@@ -163,7 +163,7 @@ class Encrypted(Encoder):
             secrets=secrets,
         )
 
-    def opened(self, config: EncodedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+    def opened(self, config: EncodedSum, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
         """What the coalition decrypts of an upload, be it with the public context; without a key, its last bytes."""
         payload, secret = knowledge.upload(target), knowledge.secrets.get(self.key_holder, NO_SECRETS).decryption
         if not secret and _opens(self.parameters, self.public_context):
@@ -187,8 +187,8 @@ class Encrypted(Encoder):
             "  SEMI-HONEST: the server may look on but not lie; one that lies has the key holder decrypt a single "
             f"client's vector (masked+{config.name} prevents it). Server and key holder must not collude",
             *([_CONFIRMS] if self.confirms_guesses else []),
-            f"  and private while at most {harmless_colluders(config.survivors_needed)} of the {len(config.clients)} "
-            "clients collude with the server: they take their own vectors off a total",
+            f"  and private while at most {max_colluding_clients(config.survivors_needed)} of the "
+            f"{len(config.clients)} clients collude with the server: they take their own vectors off a total",
             self._origin(),
         ]
 
@@ -235,13 +235,13 @@ class EncryptedSum(RunningSum):
         assert self.ciphertexts is not None
         self.ciphertexts.add(payload, peer=peer)
 
-    def question(self, survivors: tuple[PartyId, ...]) -> bytes | None:
+    def decryption_request(self, survivors: tuple[PartyId, ...]) -> bytes | None:
         """Ask for the sum's words, and keep the ciphertexts no longer."""
         assert self.ciphertexts is not None
         asked, self.ciphertexts = write_request(survivors, self.ciphertexts.to_bytes()), None
         return asked
 
-    def take_answer(self, reader: Reader) -> None:
+    def add_decrypted(self, reader: Reader) -> None:
         """Add the words that the key holder decrypted."""
         self.words.add(read_words(reader, self._layout))
 

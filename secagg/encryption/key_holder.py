@@ -103,7 +103,7 @@ class KeyHolder(Party, Stored[KeyHolderKept]):
         return self._kept.error
 
     @property
-    def bound_to(self) -> bytes:
+    def snapshot_id(self) -> bytes:
         """What ties a stored session to this one."""
         return binding(HELPER, self._config.digest, self.party)
 
@@ -126,7 +126,7 @@ class KeyHolder(Party, Stored[KeyHolderKept]):
             LocalProtocolError: the session is over.
             RemoteProtocolError: too few survivors, strangers, or no sum of honest ciphertexts; the session is aborted.
         """
-        frame = self._hear(message)
+        frame = self._open_message(message)
         asked = hashlib.sha256(message).digest()
         if asked == self._kept.answered:
             raise RepeatedMessageError("this request was answered already; a sum is decrypted once", peer=SERVER)
@@ -143,7 +143,7 @@ class KeyHolder(Party, Stored[KeyHolderKept]):
             raise
         self._kept.answered = asked
         self._forget(KeyHolderState.DONE)
-        return self._say(MessageType.DECRYPTED_SUM, words.to_bytes())
+        return self._seal_message(MessageType.DECRYPTED_SUM, words.to_bytes())
 
     def _decrypt(self, reader: Reader, secret_context: bytes) -> RingVector:
         survivors, encrypted_sum = read_request(reader, self._cipher)
@@ -163,7 +163,7 @@ class KeyHolder(Party, Stored[KeyHolderKept]):
         except MalformedMessageError as error:
             raise MalformedMessageError(str(error), peer=SERVER) from error
         if not self._cipher.masked:  # what it decrypts under masks is no total until the clients take them off
-            self._agree(survivors)
+            self._ask_consent(survivors)
         self._kept.error = decrypted.error
         return decrypted.vector
 

@@ -86,7 +86,7 @@ def seal_rounding(
     return numerators, numerators >= t - (t + 1) // 2
 
 
-def round_at_random(
+def randomise_rounding(
     residues: Residues, message: NDArray[np.int64], parameters: EncryptionParameters, entropy: Entropy
 ) -> Residues:
     """A fresh ciphertext with SEAL's rounding of its message exchanged for a random one.

@@ -44,7 +44,7 @@ from secagg.encryption.rings import (
     is_prime,
     largest_prime_below,
 )
-from secagg.encryption.rounding import ROUNDING_WIDTH, round_at_random
+from secagg.encryption.rounding import ROUNDING_WIDTH, randomise_rounding
 from secagg.encryption.seal import Residues, SecretKey, coefficients, residues_of, tenseal
 from secagg.entropy import os_entropy
 from secagg.errors import ConfigurationError, SumOutOfBoundsError
@@ -206,7 +206,7 @@ class BFV(Scheme):
         seal.BatchEncoder(keys.seal_context()).encode(values.tolist(), message)
         seal.Encryptor(keys.seal_context(), keys.public_key()).encrypt(message, ciphertext)
         residues = residues_of(ciphertext, parameters)
-        return round_at_random(residues, coefficients(message, parameters.degree), parameters, os_entropy)
+        return randomise_rounding(residues, coefficients(message, parameters.degree), parameters, os_entropy)
 
     def _read(self, vector: Any, parameters: EncryptionParameters, key: SecretKey) -> tuple[IntVector | None, float]:
         """BFV shows its noise budget, the whole bits between the error and 1/2; a budget of 0 is a failure."""

@@ -16,14 +16,14 @@ from secagg.primitives.sealing import SealBrokenError, open_sealed
 from secagg.primitives.shamir import SHARE_BYTES, BadSharesError, combine
 from secagg.ring import RingVector
 from secagg.sessions import PartyId
-from secagg.sums import Knowledge
+from secagg.sums import CoalitionView
 from secagg.wire import MessageType, Reader
 
 if TYPE_CHECKING:
     from secagg.masked.protocol import MaskedSum
 
 
-def opened_upload(config: MaskedSum, knowledge: Knowledge, target: PartyId, carried: RingVector) -> RingVector:
+def unmask_upload(config: MaskedSum, knowledge: CoalitionView, target: PartyId, carried: RingVector) -> RingVector:
     """Return the upload less every mask that the coalition can rebuild.
 
     Args:
@@ -36,7 +36,7 @@ def opened_upload(config: MaskedSum, knowledge: Knowledge, target: PartyId, carr
     return carried
 
 
-def _masks(config: MaskedSum, knowledge: Knowledge, target: PartyId) -> list[tuple[bytes, int]]:
+def _masks(config: MaskedSum, knowledge: CoalitionView, target: PartyId) -> list[tuple[bytes, int]]:
     keys = {
         sender: AdvertisedKeys.parse(payload) for sender, payload in knowledge.payloads(MessageType.ADVERTISED_KEYS)
     }
@@ -65,7 +65,7 @@ def _masks(config: MaskedSum, knowledge: Knowledge, target: PartyId) -> list[tup
     return masks
 
 
-def _keys_of(knowledge: Knowledge, party: PartyId) -> tuple[KeyPair, KeyPair]:
+def _keys_of(knowledge: CoalitionView, party: PartyId) -> tuple[KeyPair, KeyPair]:
     """Return sealing and masking key of a member: the first two things that a client draws."""
     tape = knowledge.tapes[party]
     return KeyPair(tape[:SECRET_KEY_BYTES]), KeyPair(tape[SECRET_KEY_BYTES : 2 * SECRET_KEY_BYTES])
@@ -87,7 +87,7 @@ def _from_public(config: MaskedSum, target: AdvertisedKeys, peer: AdvertisedKeys
 
 
 def _shares(
-    config: MaskedSum, knowledge: Knowledge, target: PartyId, keys: dict[PartyId, AdvertisedKeys]
+    config: MaskedSum, knowledge: CoalitionView, target: PartyId, keys: dict[PartyId, AdvertisedKeys]
 ) -> tuple[dict[PartyId, bytes], dict[PartyId, bytes], bytes]:
     """Return the target's shares of its key and of its self-mask by holder, and what commits to the latter."""
     of_key: dict[PartyId, bytes] = {}
@@ -111,7 +111,7 @@ def _shares(
 
 def _opened(
     config: MaskedSum,
-    knowledge: Knowledge,
+    knowledge: CoalitionView,
     target: PartyId,
     holder: PartyId,
     keys: dict[PartyId, AdvertisedKeys],
@@ -127,7 +127,7 @@ def _opened(
         return b""
 
 
-def revealed_self_masks(config: MaskedSum, knowledge: Knowledge) -> dict[PartyId, bytes]:
+def revealed_self_masks(config: MaskedSum, knowledge: CoalitionView) -> dict[PartyId, bytes]:
     """Return the seeds of self-masks that clients revealed, by whose they are: another client's should fit nobody."""
     of_owner: dict[PartyId, dict[PartyId, bytes]] = {}
     for sender, payload in knowledge.payloads(MessageType.UNMASK_SHARES):

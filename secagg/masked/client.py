@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from secagg.client_input import check_now, resolve
 from secagg.config import SERVER
-from secagg.contribution import check_now, resolve
 from secagg.entropy import Entropy
 from secagg.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError, RepeatedMessageError
 from secagg.masked.messages import (
@@ -41,7 +41,7 @@ from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.primitives.shamir import SHARE_BYTES, split
 from secagg.ring import RingVector
-from secagg.sessions import Contribution, PartyId
+from secagg.sessions import ClientInput, PartyId
 from secagg.snapshots import CLIENT, Stored, binding
 from secagg.sums import NO_SECRETS, PartySecrets
 from secagg.wire import MessageType, Reader
@@ -84,7 +84,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
     Args:
         config: the public parameters, as this client knows them.
         party: which client this is.
-        contribution: its vector; None while only the set-up runs (``begin_sum`` brings it).
+        client_input: its vector; None while only the set-up runs (``begin_sum`` brings it).
         secrets: its signing key, if the session has identities.
         entropy: where its keys, seeds and shares come from.
     """
@@ -95,18 +95,18 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         self,
         config: MaskedSum,
         party: PartyId,
-        contribution: Contribution | None,
+        client_input: ClientInput | None,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy,
     ) -> None:
         config.index(party)
-        if contribution is not None:
-            check_now(config.layout, contribution, len(config.clients))
+        if client_input is not None:
+            check_now(config.layout, client_input, len(config.clients))
         Party.__init__(self, config, party, secrets)
         self._table = AUTHENTICATED_CLIENT if config.is_authenticated else SEMI_HONEST_CLIENT
         self._entropy = entropy
-        self._contribution = contribution
+        self._client_input = client_input
         secrets_ = ClientSecrets(sealing=KeyPair.generate(entropy), masking=KeyPair.generate(entropy))
         self._kept = MaskedClientState(secrets=secrets_)
 
@@ -116,7 +116,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         return self._kept.state
 
     @property
-    def bound_to(self) -> bytes:
+    def snapshot_id(self) -> bytes:
         """What ties a stored session to this one."""
         return binding(CLIENT, self._config.digest, self.party)
 
@@ -129,7 +129,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         """Go where the snapshot says; a vector that was sent is not kept any longer."""
         Stored.restore(self, snapshot)
         if self.state not in (ClientState.READY, ClientState.KEYS_SENT, ClientState.SHARES_SENT):
-            self._contribution = None
+            self._client_input = None
 
     def start(self) -> bytes:
         """Round 0, AdvertiseKeys: two fresh public keys."""
@@ -137,32 +137,32 @@ class MaskedClient(Party, Stored[MaskedClientState]):
             raise LocalProtocolError(f"start() begins a session once; this one is {self.state.value}")
         self._kept.state = ClientState.KEYS_SENT
         keys = AdvertisedKeys(sealing_key=self._own.sealing.public, masking_key=self._own.masking.public)
-        return self._say(MessageType.ADVERTISED_KEYS, keys.to_payload())
+        return self._seal_message(MessageType.ADVERTISED_KEYS, keys.to_payload())
 
-    def begin_sum(self, config: MaskedSum, contribution: Contribution) -> None:
+    def begin_sum(self, config: MaskedSum, client_input: ClientInput) -> None:
         """Give a client that was set up ahead the layout and context of its sum, and its vector.
 
         Raises:
             LocalProtocolError: the sum has begun already.
             ConfigurationError: ``config`` belongs to another set-up.
         """
-        if self._contribution is not None or self.state not in (ClientState.KEYS_SENT, ClientState.SHARES_SENT):
+        if self._client_input is not None or self.state not in (ClientState.KEYS_SENT, ClientState.SHARES_SENT):
             raise LocalProtocolError(f"this client is {self.state.value}; it takes the sum it was set up for, once")
         if config.setup_digest != self.setup_digest:
             raise ConfigurationError("the sum differs from its set-up in session, cohort, graph, threshold or roster")
-        check_now(config.layout, contribution, len(config.clients))
-        self._config, self._contribution = config, contribution
+        check_now(config.layout, client_input, len(config.clients))
+        self._config, self._client_input = config, client_input
 
     def receive(self, message: bytes) -> bytes:
         """Answer the server's next message."""
-        frame = self._hear(message)
+        frame = self._open_message(message)
         fingerprint = hashlib.sha256(message).digest()
         if fingerprint in self._kept.taken:
             raise RepeatedMessageError(f"this {frame.type.name} was answered already", peer=SERVER)
         if self.state not in self._table:
             raise LocalProtocolError(f"this client is {self.state.value} and takes no {frame.type.name}")
         due, next_state, answer_type = self._table[self.state]
-        if due is MessageType.SHARE_DELIVERY is frame.type and self._contribution is None:
+        if due is MessageType.SHARE_DELIVERY is frame.type and self._client_input is None:
             raise LocalProtocolError("the set-up is complete, but begin_sum() has brought no vector yet")
         try:
             if frame.type is not due:
@@ -175,7 +175,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         self._kept.state = next_state
         if next_state is ClientState.DONE:
             self._forget(ClientState.DONE)
-        return self._say(answer_type, payload)
+        return self._seal_message(answer_type, payload)
 
     def _answers(self) -> dict[MessageType, Callable[[Reader], bytes]]:
         return {
@@ -241,12 +241,12 @@ class MaskedClient(Party, Stored[MaskedClientState]):
             self._check_absent(sealed.keys())
         self._own.shares |= {sender: self._open(sender, box) for sender, box in sealed.items()}
         layout = self._config.layout
-        assert self._contribution is not None
-        vector = RingVector.encode(layout, resolve(layout, self._contribution, len(self._config.clients)))
+        assert self._client_input is not None
+        vector = RingVector.encode(layout, resolve(layout, self._client_input, len(self._config.clients)))
         if self._identity is None:
-            self._agree(None)
+            self._ask_consent(None)
         add_masks(vector, self._masks(), self._config.digest)
-        self._contribution = None
+        self._client_input = None
         return self._signed_peers() + self._config.encoder.encode(vector, self._config)
 
     def _check_absent(self, came: Collection[PartyId]) -> None:
@@ -303,7 +303,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         if self._identity is None:
             return self._revealed()
         self._check_parts()
-        self._agree(tuple(sorted(set(self._config.clients) - self._kept.dropouts)))
+        self._ask_consent(tuple(sorted(set(self._config.clients) - self._kept.dropouts)))
         signature = sign_survivors(self._identity, self._kept.dropouts, self._config.digest)
         return SurvivorSignature(signature=signature).to_payload()
 
@@ -315,11 +315,11 @@ class MaskedClient(Party, Stored[MaskedClientState]):
                 "nothing, as this client was told and signed; nothing is revealed",
                 peer=SERVER,
             )
-        lonely = self._config.lonely(set(self._config.clients) - self._kept.dropouts)
-        if lonely is not None:
+        unrecoverable = self._config.unrecoverable(set(self._config.clients) - self._kept.dropouts)
+        if unrecoverable is not None:
             raise RemoteProtocolError(
                 f"{self._config.shares_needed} survivors must hold shares of each survivor, the unmask request leaves "
-                f"party {lonely} fewer; nothing is revealed",
+                f"party {unrecoverable} fewer; nothing is revealed",
                 peer=SERVER,
             )
 
@@ -424,4 +424,4 @@ class MaskedClient(Party, Stored[MaskedClientState]):
     def _forget(self, state: ClientState) -> None:
         """Enter a final state and drop every secret (Python may keep copies in memory: see the threat model)."""
         self._kept.state, self._kept.secrets, self._kept.roster = state, None, {}
-        self._contribution = None
+        self._client_input = None

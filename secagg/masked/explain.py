@@ -84,13 +84,13 @@ def _kind(config: MaskedSum) -> str:
 def _guarantees(config: MaskedSum) -> list[str]:
     server = (
         "the server may lie: the roster's identities sign all that is said, and who survives"
-        if config.guarantee.server_may_lie
+        if config.guarantee.malicious_server
         else "SEMI-HONEST: the server may look on but not lie; there are no identities (for simulations)"
     )
     return [
         f"  {server}",
         f"  a secret is shared among {config.holders} holders; {config.shares_needed} of them open it",
-        f"  private while at most {config.harmless_colluders} of the {len(config.clients)} clients collude with the "
+        f"  private while at most {config.max_colluding_clients} of the {len(config.clients)} clients collude with the "
         "server",
         f"  a total holds at least {config.survivors_needed} clients, else none is released"
         + (f"; {config.signatures_needed} must sign the survivor set" if config.is_authenticated else ""),

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from secagg.beacon import DrawnGraph
-from secagg.config import harmless_colluders, two_thirds
+from secagg.config import max_colluding_clients, two_thirds
 from secagg.costs import PartyCost
 from secagg.encoder import EncodedSum
 from secagg.encoding import length_prefixed
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError, InvalidVectorError
 from secagg.layout import Layout
-from secagg.masked.adversary import opened_upload
+from secagg.masked.adversary import unmask_upload
 from secagg.masked.assumptions import Assumptions, complete_plan, plan
 from secagg.masked.client import MaskedClient
 from secagg.masked.explain import client_cost, explain
@@ -24,8 +24,8 @@ from secagg.masked.graph import expander_neighbours, fewest_holders, harary_neig
 from secagg.masked.server import MaskedServer
 from secagg.masked.states import SETUP_MESSAGES
 from secagg.ring import RingVector
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
-from secagg.sums import CLIENT_ROLE, NO_SECRETS, Guarantee, Knowledge, PartySecrets, Upload
+from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, CoalitionView, Guarantee, PartySecrets, Upload
 from secagg.wire import MessageType
 
 
@@ -132,9 +132,9 @@ class MaskedSum(EncodedSum):
         return max(fewest, self.signatures_needed)
 
     @property
-    def harmless_colluders(self) -> int:
+    def max_colluding_clients(self) -> int:
         """Largest number that may collude with the server: they open no secret, and every total holds two others."""
-        return min(self.corrupt, harmless_colluders(self.survivors_needed))
+        return min(self.corrupt, max_colluding_clients(self.survivors_needed))
 
     @property
     def signatures_needed(self) -> int:
@@ -153,7 +153,7 @@ class MaskedSum(EncodedSum):
         """Whether clients sign whom they masked with: where the graph is sparse and the server may lie."""
         return self.degree is not None and self.is_authenticated
 
-    def lonely(self, survivors: Collection[PartyId]) -> PartyId | None:
+    def unrecoverable(self, survivors: Collection[PartyId]) -> PartyId | None:
         """A survivor whose secrets fewer survivors hold than it takes, so that no sum may be unmasked; None if none.
 
         Where peers are signed alone; elsewhere too few shares say the same.
@@ -172,16 +172,16 @@ class MaskedSum(EncodedSum):
         """Uploads open to the server with as many clients as hold a secret's threshold, and with the key holder."""
         promised = None if self.degree is None else self._promised()
         return Guarantee(
-            survivors_needed=self.survivors_needed,
-            harmless_clients=self.harmless_colluders,
+            min_survivors=self.survivors_needed,
+            max_colluding_clients=self.max_colluding_clients,
             assumed_colluders=self.corrupt if self.assumptions is not None else 0,
             security_bits=promised.security_bits if promised else math.inf,
             correctness_bits=promised.correctness_bits if promised else math.inf,
             drawn_graph=DrawnGraph(clients=self.clients, seed=self.graph_seed) if promised else None,
             threshold=self.shares_needed,
-            opening_clients=min(self.shares_needed, len(self.clients) - 1),
-            opening_helpers=self.helpers,
-            server_may_lie=self.is_authenticated,
+            client_reconstruction_threshold=min(self.shares_needed, len(self.clients) - 1),
+            reconstruction_helpers=self.helpers,
+            malicious_server=self.is_authenticated,
             messages=5 if self.is_authenticated else 4,
             vector_message=3,
             upload=Upload.CIPHERTEXT if self.helpers else Upload.UNIFORM,
@@ -199,24 +199,24 @@ class MaskedSum(EncodedSum):
     def client(
         self,
         party: PartyId,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> ClientSession:
         """Return a client's session; with a roster of identities it needs the client's own signing key."""
-        if contribution is None:
+        if client_input is None:
             raise InvalidVectorError("a client needs its vector, or a call that makes it; none was given")
-        return MaskedClient(self, party, contribution, secrets=secrets, entropy=entropy)
+        return MaskedClient(self, party, client_input, secrets=secrets, entropy=entropy)
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
         """Return the server's session; it draws no entropy."""
         return MaskedServer(self, secrets=secrets)
 
-    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+    def reconstruct_upload(self, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
         """Return the upload, as far as its encoder opens, less every mask whose seed the coalition can rebuild."""
         carried = self.encoder.opened(self, knowledge, target)
-        return None if carried is None else opened_upload(self, knowledge, target, carried)
+        return None if carried is None else unmask_upload(self, knowledge, target, carried)
 
     def _promised(self) -> Assumptions:
         if self.assumptions is None:

@@ -38,7 +38,7 @@ from secagg.masked.server import MaskedServer
 from secagg.masked.states import ClientState
 from secagg.party import Party
 from secagg.primitives.identity import IdentityKey
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
+from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession, SumResult
 from secagg.snapshots import CLIENT, binding, read, write
 from secagg.sums import NO_SECRETS, PartySecrets
 from secagg.wire import MessageType, digest_in, message_type
@@ -102,14 +102,14 @@ class MaskedSeries:
         number: int,
         layout: Layout,
         context: bytes,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> SeriesMember:
         """Return one client's session in the sum of a number, from 0; it may be restored from the sum before."""
         client = SeriesClient(self, party, secrets=secrets, entropy=entropy)
-        return SeriesMember(client, number, layout, context, contribution)
+        return SeriesMember(client, number, layout, context, client_input)
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS) -> SeriesServer:
         """Return the server's side of the series."""
@@ -167,36 +167,36 @@ class SeriesClient(Party):
         """Which sum begins next, from 0."""
         return self._index + 1
 
-    def begin_sum(self, layout: Layout, context: bytes, contribution: Contribution) -> ClientSession:
+    def begin_sum(self, layout: Layout, context: bytes, client_input: ClientInput) -> ClientSession:
         """Return the next sum's session; the one before must be over for this client. A refused one does not count.
 
         Raises:
             InvalidVectorError: the vector does not fit the layout.
         """
-        session = SeriesMember(self, self.next_number, layout, context, contribution)
+        session = SeriesMember(self, self.next_number, layout, context, client_input)
         session.begin()
         return session
 
-    def begin_next(self, layout: Layout, context: bytes, contribution: Contribution) -> bool:
+    def begin_next(self, layout: Layout, context: bytes, client_input: ClientInput) -> bool:
         """Begin the next sum; whether its client speaks first."""
         index = self.next_number
         config = self._series.sum(index, layout, context)
         if index and self._next is not None and self._next.state is ClientState.SHARES_SENT:
             current, starts = self._next, False
-            current.begin_sum(config, contribution)
+            current.begin_sum(config, client_input)
         else:
-            current = MaskedClient(config, self.party, contribution, secrets=self._secrets, entropy=self._entropy)
+            current = MaskedClient(config, self.party, client_input, secrets=self._secrets, entropy=self._entropy)
             starts = index == 0
         self._index, self._current, self._next = index, current, None
         return starts
 
     def snapshot(self) -> bytes:
         """Return this client's side of the series as bytes, once its first sum has begun."""
-        parts = (client.bound_to + client.snapshot() if client else None for client in (self._current, self._next))
+        parts = (client.snapshot_id + client.snapshot() if client else None for client in (self._current, self._next))
         current, upcoming = parts
         return write(SeriesClientState(index=self._index, current=current, upcoming=upcoming))
 
-    def restore(self, snapshot: bytes, number: int, layout: Layout, context: bytes, contribution: Contribution) -> bool:
+    def restore(self, snapshot: bytes, number: int, layout: Layout, context: bytes, client_input: ClientInput) -> bool:
         """Go where the snapshot says; whether the sum of a number had begun there.
 
         Raises:
@@ -211,17 +211,17 @@ class SeriesClient(Party):
         if state.upcoming is not None:
             upcoming = self._restored(self._series.sum(state.index + 1, NOT_YET, b""), None, state.upcoming)
         if state.index == number and state.current is not None:
-            current = self._restored(self._series.sum(number, layout, context), contribution, state.current)
+            current = self._restored(self._series.sum(number, layout, context), client_input, state.current)
         self._index, self._current, self._next = state.index, current, upcoming
         return state.index == number
 
-    def _restored(self, config: MaskedSum, vector: Contribution | None, snapshot: bytes) -> MaskedClient:
+    def _restored(self, config: MaskedSum, vector: ClientInput | None, snapshot: bytes) -> MaskedClient:
         client = MaskedClient(config, self.party, vector, secrets=self._secrets, entropy=self._entropy)
-        if not snapshot.startswith(client.bound_to):
+        if not snapshot.startswith(client.snapshot_id):
             raise SnapshotError(
                 "this snapshot is of a sum of another layout or context; restore it with what it was made with"
             )
-        client.restore(snapshot.removeprefix(client.bound_to))
+        client.restore(snapshot.removeprefix(client.snapshot_id))
         return client
 
     def start(self) -> bytes:
@@ -231,7 +231,7 @@ class SeriesClient(Party):
     def receive(self, message: bytes) -> bytes | None:
         """Answer what concerns this sum; the next one's set-up, which stands second, may fail without harm to it."""
         current, answers = _the(self._current), list[bytes]()
-        for place, part in enumerate(read_bundle(self._hear(message), peer=SERVER)):
+        for place, part in enumerate(read_bundle(self._open_message(message), peer=SERVER)):
             of_next = place or (self._next is not None and digest_in(part) == self._next.setup_digest)
             answers += self._set_up(part) if of_next else [current.receive(part)]
         if any(message_type(answer) is MessageType.MASKED_INPUT for answer in answers):
@@ -253,7 +253,7 @@ class SeriesClient(Party):
             return []
 
     def _bundle(self, parts: list[bytes]) -> bytes:
-        return self._say(MessageType.BUNDLE, write_bundle(parts))
+        return self._seal_message(MessageType.BUNDLE, write_bundle(parts))
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
@@ -272,30 +272,30 @@ class SeriesMember:
     """A client's ``ClientSession`` for one sum of a series; stored, it brings the next sum's set-up along."""
 
     def __init__(
-        self, client: SeriesClient, number: int, layout: Layout, context: bytes, contribution: Contribution
+        self, client: SeriesClient, number: int, layout: Layout, context: bytes, client_input: ClientInput
     ) -> None:
         self._client, self._number = client, number
         self._layout, self._context = layout, context
-        self._contribution: Contribution | None = contribution
+        self._client_input: ClientInput | None = client_input
         """Until the sum begins: from then on the session of the sum has it, and forgets it."""
         self._starts = True
         self.party = client.party
 
     @property
-    def bound_to(self) -> bytes:
+    def snapshot_id(self) -> bytes:
         """What ties a stored session to this series."""
         return binding(CLIENT, self._client.digest, self.party)
 
     def begin(self) -> None:
         """Begin the sum, if this session was not restored in the middle of it."""
-        if self._contribution is not None:
+        if self._client_input is not None:
             if self._number != self._client.next_number:
                 raise LocalProtocolError(
                     f"sum {self._number} of this series follows one that is not here; restore the session of the sum "
                     "before, or begin a new series"
                 )
-            self._starts = self._client.begin_next(self._layout, self._context, self._contribution)
-            self._contribution = None
+            self._starts = self._client.begin_next(self._layout, self._context, self._client_input)
+            self._client_input = None
 
     def start(self) -> bytes | None:
         """Return the first message of the first sum; in later ones nobody speaks first."""
@@ -318,10 +318,10 @@ class SeriesMember:
         Raises:
             SnapshotError: another sum's, or changed bytes.
         """
-        if self._contribution is None:
+        if self._client_input is None:
             raise LocalProtocolError("this session has begun; restore a fresh one")
-        if self._client.restore(snapshot, self._number, self._layout, self._context, self._contribution):
-            self._contribution = None
+        if self._client.restore(snapshot, self._number, self._layout, self._context, self._client_input):
+            self._client_input = None
 
 
 class SeriesServer(Party):
@@ -364,11 +364,11 @@ class SeriesServer(Party):
 
     def parts(self, sender: PartyId, message: bytes) -> list[bytes]:
         """The messages in a client's bundle."""
-        return read_bundle(self._hear(message, sender), peer=sender)
+        return read_bundle(self._open_message(message, sender), peer=sender)
 
     def bundle(self, party: PartyId, parts: list[bytes]) -> bytes:
         """Messages to a client as one."""
-        return self._say(MessageType.BUNDLE, write_bundle(parts), party)
+        return self._seal_message(MessageType.BUNDLE, write_bundle(parts), party)
 
     def take_set_up(self, sender: PartyId, message: bytes) -> None:
         """A message of the next sum's set-up. A bad one leaves its sender out of that sum and harms nothing else."""
@@ -390,8 +390,8 @@ class _SeriesServerSession:
         self._is_set_up = is_set_up
 
     @property
-    def bound_to(self) -> bytes:
-        return self._current.bound_to
+    def snapshot_id(self) -> bytes:
+        return self._current.snapshot_id
 
     def snapshot(self) -> bytes:
         raise ConfigurationError("the server of a series is not stored: begin a new series after a crash")

@@ -12,7 +12,7 @@ from secagg.in_memory import InOneProcess
 from secagg.layout import Layout
 from secagg.masked.protocol import MaskedSum
 from secagg.masked.series import MaskedSeries
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
+from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession
 from secagg.sums import NO_SECRETS, PartySecrets
 
 
@@ -59,9 +59,9 @@ class SeriesSumInOneProcess(InOneProcess):
     def __post_init__(self) -> None:
         _ = self._sum
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
         """Return a client's session; its entropy was given to the series."""
-        return self.series.parties[party].begin_sum(self._sum.layout, self._sum.context, contribution)
+        return self.series.parties[party].begin_sum(self._sum.layout, self._sum.context, client_input)
 
     def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
         """Return the server's session."""

@@ -157,7 +157,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
     def _send_rosters(self, advertised: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
         self._ask(MessageType.SEALED_SHARES, advertised)
         return {
-            party: self._say(
+            party: self._seal_message(
                 MessageType.ROSTER,
                 Roster(keys={peer: self._kept.keys[peer] for peer in self._near(party, advertised)}).to_payload(),
                 party,
@@ -181,7 +181,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         self._ask(MessageType.MASKED_INPUT, shared)
         absent = self._absent if self._config.signs_peers else None
         return {
-            party: self._say(
+            party: self._seal_message(
                 MessageType.SHARE_DELIVERY,
                 ShareDelivery(
                     sealed={peer: self._kept.sealed[peer].sealed[party] for peer in self._near(party, shared)},
@@ -206,12 +206,12 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             self._kept.peers[sender] = signature
 
     def _request_unmasking(self, survivors: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
-        lonely = self._config.lonely(survivors)
-        if lonely is not None:
+        unrecoverable = self._config.unrecoverable(survivors)
+        if unrecoverable is not None:
             raise TooFewSurvivorsError(
-                stage=f"{MessageType.MASKED_INPUT.name} of party {lonely} and of holders of its shares",
+                stage=f"{MessageType.MASKED_INPUT.name} of party {unrecoverable} and of holders of its shares",
                 needed=self._config.shares_needed,
-                came=len(self._near(lonely, survivors)) + 1,
+                came=len(self._near(unrecoverable, survivors)) + 1,
                 cohort=len(self._config.clients),
             )
         self._kept.survivors = survivors
@@ -219,7 +219,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             MessageType.SURVIVOR_SIGNATURE if self._config.is_authenticated else MessageType.UNMASK_SHARES, survivors
         )
         request = UnmaskRequest(dropouts=self._dropouts).to_payload()
-        return {party: self._say(MessageType.UNMASK_REQUEST, request, party) for party in sorted(survivors)}
+        return {party: self._seal_message(MessageType.UNMASK_REQUEST, request, party) for party in sorted(survivors)}
 
     # Round 3, ConsistencyCheck (with identities only)
 
@@ -234,7 +234,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         enough = sorted(signed)[: self._config.signatures_needed]
         signatures = {party: self._kept.signatures[party] for party in enough}
         return {
-            party: self._say(
+            party: self._seal_message(
                 MessageType.SURVIVOR_PROOF,
                 SurvivorProof(signatures=signatures, peers=self._peers_of(party)).to_payload(),
                 party,
@@ -267,17 +267,17 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             masks += self._masks_shared_with(dropout)
         add_masks(self._kept.sum.words, masks, self._config.digest)
         self._kept.revealed = {}
-        question = self._kept.sum.question(tuple(sorted(self._kept.survivors)))
-        if question is None:
+        decryption_request = self._kept.sum.decryption_request(tuple(sorted(self._kept.survivors)))
+        if decryption_request is None:
             return self._release(helped)
         (holder,) = self._config.helpers  # asked last, when it is certain that its answer gives a total
         self._ask(MessageType.DECRYPTED_SUM, [holder])
-        return {holder: self._say(MessageType.DECRYPTION_REQUEST, question, holder)}
+        return {holder: self._seal_message(MessageType.DECRYPTION_REQUEST, decryption_request, holder)}
 
     # Where vectors are encrypted too: the key holder decrypts the masked sum, which is short of its masks by now
 
     def _take_decrypted_sum(self, sender: PartyId, reader: Reader) -> None:
-        self._kept.sum.take_answer(reader)
+        self._kept.sum.add_decrypted(reader)
 
     def _release(self, answered: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
         return self._end(self._kept.sum.words, self._kept.survivors, disputes=self._kept.disputes)

@@ -104,7 +104,7 @@ def test_the_stated_collusion_leaves_two_others_in_every_total(n_clients: int, s
 def test_one_colluder_more_than_stated_can_be_left_with_one_vector() -> None:
     """Three honest clients of ten vanish; six colluders take their own vectors off the total of seven."""
     config = MaskedSum(layout=Layout.of([("counts", 2, 1000)]), clients=CLIENTS[:10], session_id=bytes(16))
-    assert (config.corrupt, config.harmless_colluders) == (6, 5)
+    assert (config.corrupt, config.max_colluding_clients) == (6, 5)
     vectors = {party: np.array([party, -party], dtype=np.int64) for party in config.clients}
     run = run_in_memory(config, vectors, dropouts={8: 0, 9: 0, 10: 0})
     left = run.result.total - sum(vectors[party] for party in range(2, 8))

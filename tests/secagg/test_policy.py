@@ -21,7 +21,7 @@ from secagg.dp import (
     PrivacyError,
     Release,
     guarantee,
-    make_room,
+    with_headroom,
 )
 from secagg.encryption import encrypted
 from secagg.errors import ConfigurationError, PolicyError
@@ -61,10 +61,10 @@ SERIES = MaskedSeries(clients=CLIENTS, series_id=bytes(16))
 
 
 COLLUDING = DistributedNoise(
-    total=CoordinateNoise(levels=NOISE.levels, variances=(900,)), promised_survivors=3, colluders=1
+    total=CoordinateNoise(levels=NOISE.levels, variances=(900,)), min_noise_shares=3, colluders=1
 )
 NOISY = NoisySum(
-    protocol=replace(SIGNED_COMMITTEE, layout=make_room(LAYOUT, len(CLIENTS), COLLUDING)),
+    protocol=replace(SIGNED_COMMITTEE, layout=with_headroom(LAYOUT, len(CLIENTS), COLLUDING)),
     layout=LAYOUT,
     noise=COLLUDING,
 )
@@ -339,7 +339,7 @@ def test_shares_of_noise_count_on_no_more_honest_clients_than_the_sum() -> None:
     )
     NoisySum(protocol=protocol, layout=LAYOUT, noise=COLLUDING)
     trusting = replace(COLLUDING, colluders=0)
-    room = make_room(LAYOUT, len(CLIENTS), trusting)
+    room = with_headroom(LAYOUT, len(CLIENTS), trusting)
     with pytest.raises(PrivacyError, match=r"stated for 1 colluding clients, .* shares are sized for 0"):
         NoisySum(protocol=replace(protocol, layout=room), layout=LAYOUT, noise=trusting)
 

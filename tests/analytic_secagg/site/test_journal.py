@@ -420,7 +420,9 @@ def test_helpers_see_through_two_sums_over_the_same_rows(tmp_path: Path) -> None
             protocol = replace(cohort.protocol, session_id=new_session_id(), context=bytes([number]))
             parties = signed(InOneProcess(protocol=protocol, secrets=cohort.secrets))
             secrets = {
-                party: replace(own, consent=consents.get(party), rows=partial(bytes, [party] * 16) if tells else None)
+                party: replace(
+                    own, consent=consents.get(party), data_fingerprint=partial(bytes, [party] * 16) if tells else None
+                )
                 for party, own in parties.secrets.items()
             }
             found.append(run_in_memory(replace(parties, secrets=secrets), vectors, dropouts=lost).result.total)

@@ -27,7 +27,7 @@ from secagg.masked.messages import ShareDelivery, SurvivorProof, UnmaskRequest
 from secagg.masked.secrets import sign_peers
 from secagg.primitives.agreement import BadPublicKeyError, check_public_key
 from secagg.primitives.identity import is_signed, statement
-from secagg.sessions import Contribution
+from secagg.sessions import ClientInput
 from secagg.wire import MessageType, Reader, payload_of
 
 CLIENTS = tuple(range(1, 8))
@@ -207,9 +207,9 @@ def test_a_sum_on_an_expander_goes_on_from_what_was_stored() -> None:
 class Misled(InOneProcess):
     """Client 2 was told of another model."""
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
         config = OTHER if party == 2 else self.protocol
-        return config.client(party, contribution, secrets=self.of_party(party), entropy=entropy)
+        return config.client(party, client_input, secrets=self.of_party(party), entropy=entropy)
 
 
 def misled() -> ByHand:

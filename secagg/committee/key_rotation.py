@@ -83,7 +83,7 @@ class SealingKey:
         return cls(key=data[:BOX_KEY_BYTES], epoch=epoch, until=until, signature=signature)
 
 
-class OwnEpochs:
+class KeyRotation:
     """A helper's own epochs in a store: one secret at a time, and the number of the last one for good.
 
     Args:
@@ -175,7 +175,7 @@ class OwnEpochs:
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptedEpochs:
+class RollbackProtection:
     """Which epoch of each helper a party has accepted last, so that nobody takes it back to an older one.
 
     Args:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from secagg.layout import IntVector, Layout
-from secagg.sessions import Contribution
+from secagg.sessions import ClientInput
 
 
-def check_now(layout: Layout, contribution: Contribution, n_clients: int) -> None:
+def check_now(layout: Layout, client_input: ClientInput, n_clients: int) -> None:
     """Check a vector that is there already; one that a call makes is checked when it is needed."""
-    if not callable(contribution):
-        layout.check(contribution, n_clients)
+    if not callable(client_input):
+        layout.check(client_input, n_clients)
 
 
-def resolve(layout: Layout, contribution: Contribution, n_clients: int) -> IntVector:
+def resolve(layout: Layout, client_input: ClientInput, n_clients: int) -> IntVector:
     """The vector of one of so many clients, checked.
 
     Raises:
         InvalidVectorError: it does not fit the layout.
     """
-    vector = contribution() if callable(contribution) else contribution
+    vector = client_input() if callable(client_input) else client_input
     layout.check(vector, n_clients)
     return vector

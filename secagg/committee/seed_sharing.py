@@ -20,7 +20,7 @@ MOST_SEEDS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Replication:
+class ReplicatedSharing:
     """The sets of a committee, and the numbers that follow from m and f.
 
     Args:
@@ -42,13 +42,13 @@ class Replication:
         return comb(len(self.helpers), self.corrupt)
 
     @property
-    def seeds_of_one(self) -> int:
+    def seeds_per_helper(self) -> int:
         """How many of them a helper holds: C(m - 1, f)."""
         return comb(len(self.helpers) - 1, self.corrupt)
 
-    def held_by(self, helper: PartyId) -> tuple[int, ...]:
+    def sets_of(self, helper: PartyId) -> tuple[int, ...]:
         """The places of the sets that a helper is in."""
-        return _held_by(self.helpers, self.corrupt, helper)
+        return _sets_of(self.helpers, self.corrupt, helper)
 
     @property
     def quorum(self) -> int:
@@ -56,7 +56,7 @@ class Replication:
         return (len(self.helpers) + self.corrupt) // 2 + 1
 
     @property
-    def vouchers(self) -> int:
+    def agreement_threshold(self) -> int:
         """How many holders must give the same sum of a seed's masks: of f + 1 one is honest; small sets have fewer."""
         return min(self.corrupt + 1, len(self.helpers) - self.corrupt)
 
@@ -68,9 +68,9 @@ class Replication:
     def agreed(self, hashes: Mapping[PartyId, bytes]) -> tuple[PartyId, ...]:
         """The holders of one seed that gave the same hash, if they are enough; nobody where no hash has enough."""
         ((most, times),) = Counter(hashes.values()).most_common(1) or [(b"", 0)]
-        return tuple(sorted(party for party in hashes if hashes[party] == most)) if times >= self.vouchers else ()
+        return tuple(sorted(p for p in hashes if hashes[p] == most)) if times >= self.agreement_threshold else ()
 
-    def shared_out(self, sets: Mapping[int, Iterable[PartyId]]) -> dict[PartyId, list[int]]:
+    def assign(self, sets: Mapping[int, Iterable[PartyId]]) -> dict[PartyId, list[int]]:
         """Each set to one of those who can answer for it: whoever was given fewest so far."""
         given: dict[PartyId, list[int]] = {}
         for place, able in sorted(sets.items()):
@@ -85,11 +85,11 @@ def _sets(helpers: tuple[PartyId, ...], corrupt: int) -> tuple[tuple[PartyId, ..
 
 
 @lru_cache(maxsize=1024)
-def _held_by(helpers: tuple[PartyId, ...], corrupt: int, helper: PartyId) -> tuple[int, ...]:
+def _sets_of(helpers: tuple[PartyId, ...], corrupt: int, helper: PartyId) -> tuple[int, ...]:
     return tuple(place for place, members in enumerate(_sets(helpers, corrupt)) if helper in members)
 
 
-def believed(
+def resolve_complaints(
     complaints: Mapping[PartyId, tuple[PartyId, ...]], *, corrupt: int, most_each: int
 ) -> tuple[frozenset[PartyId], frozenset[PartyId]]:
     """Which clients are left out of a sum for what helpers say of their seeds, and which helpers are not heard.
@@ -99,7 +99,7 @@ def believed(
     aside as if it were away.
     """
     times = Counter(client for of_one in complaints.values() for client in of_one)
-    sure = {client for client, helpers in times.items() if helpers > corrupt}
-    unheard = frozenset(helper for helper, of_one in complaints.items() if len(set(of_one) - sure) > most_each)
-    heard = {client for helper, of_one in complaints.items() if helper not in unheard for client in of_one}
-    return frozenset(sure | heard), unheard
+    certain = {client for client, helpers in times.items() if helpers > corrupt}
+    ignored = frozenset(helper for helper, of_one in complaints.items() if len(set(of_one) - certain) > most_each)
+    excluded = {client for helper, of_one in complaints.items() if helper not in ignored for client in of_one}
+    return frozenset(certain | excluded), ignored
