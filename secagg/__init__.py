@@ -1,7 +1,14 @@
-"""Sums of integer vectors that nobody may see.
+"""Secure aggregation: sums of integer vectors without revealing the vectors.
 
-What stands here is what programs need; so do the faces `secagg.masked`, `secagg.committee`, `secagg.encryption` and
-`secagg.dp`. All other modules are how it is done and may change.
+Public names are those of `secagg`, `secagg.committee`, `secagg.encryption` and `secagg.dp`. All other modules are
+implementation and may change.
+
+>>> import numpy as np
+>>> from secagg import Layout, MaskedSum, new_session_id, run_in_memory
+>>> layout = Layout.of([("counts", 2, 1000)])  # name, size, bound of the total
+>>> protocol = MaskedSum(layout=layout, clients=(1, 2, 3), session_id=new_session_id())
+>>> run_in_memory(protocol, {1: np.array([5, 1]), 2: np.array([7, 0]), 3: np.array([1, 1])}).result.total
+array([13,  2])
 """
 
 from secagg.beacon import seed_of_beacon

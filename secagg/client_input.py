@@ -1,4 +1,4 @@
-"""A client's vector, checked against the layout before anything of it leaves."""
+"""Check a client's vector against the layout before it is used."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from secagg.sessions import ClientInput
 
 
 def check_now(layout: Layout, client_input: ClientInput, n_clients: int) -> None:
-    """Check a vector that is there already; one that a call makes is checked when it is needed."""
+    """Check an array now; the result of a callable is checked by ``resolve``."""
     if not callable(client_input):
         layout.check(client_input, n_clients)
 
 
 def resolve(layout: Layout, client_input: ClientInput, n_clients: int) -> IntVector:
-    """The vector of one of so many clients, checked.
+    """Return the client's vector, checked.
 
     Raises:
-        InvalidVectorError: it does not fit the layout.
+        InvalidVectorError: the vector does not fit the layout.
     """
     vector = client_input() if callable(client_input) else client_input
     layout.check(vector, n_clients)

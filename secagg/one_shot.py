@@ -1,4 +1,4 @@
-"""One-shot clients: each sends one message, with its vector, and is asked nothing."""
+"""One-shot clients: each sends one message with its vector and receives none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from secagg.sums import PartySecrets
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class OneShotState:
-    """The state of a party that speaks once."""
+    """State of a one-shot client."""
 
     has_sent: bool = False
 
@@ -45,17 +45,17 @@ class OneShotClient(Party, Stored[OneShotState]):
 
     @property
     def snapshot_id(self) -> bytes:
-        """What ties a stored session to this one."""
+        """Identifier that a snapshot must match to be restored."""
         return binding(CLIENT, self._config.digest, self.party)
 
     def restore(self, snapshot: bytes) -> None:
-        """Go where the snapshot says; a vector that was sent is not kept any longer."""
+        """Restore the state of a snapshot; a vector that was sent is erased."""
         Stored.restore(self, snapshot)
         if self._kept.has_sent:
             self._client_input = None
 
     def receive(self, message: bytes) -> bytes | None:
-        """Refuse everything."""
+        """Refuse every message."""
         raise RemoteProtocolError("in this sum the server asks clients nothing", peer=SERVER)
 
     def _vector(self) -> RingVector:

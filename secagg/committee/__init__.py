@@ -1,4 +1,4 @@
-"""One-shot sums: each client speaks once, a committee of helpers takes the masks off the sum."""
+"""Committee sums (`secagg.CommitteeSum`): one-shot clients and helpers that remove the masks. Here: key rotation."""
 
 from secagg.committee.key_rotation import KeyRotation, RollbackProtection, SealingKey
 from secagg.committee.protocol import CommitteeSum

@@ -1,4 +1,4 @@
-"""What a coalition opens of a committee sum's upload: the masks of every set that one of its helpers is in."""
+"""Reconstruction of a client's vector in a committee sum by a coalition, for the audit."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 def unmask_upload(config: CommitteeSum, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
-    """Return the upload less the masks whose seeds the coalition's keys open; None if it saw no upload.
+    """Return the upload minus the masks whose seeds the coalition can decrypt; None if it saw no upload.
 
-    A seed is tried for other sets, too, of which the commitments tell.
+    Each seed is also tried against the commitments of the other sets.
     """
     payload = knowledge.upload(target)
     if payload is None:
@@ -50,10 +50,9 @@ def unmask_upload(config: CommitteeSum, knowledge: CoalitionView, target: PartyI
 
 
 def opened_boxes(config: CommitteeSum, knowledge: CoalitionView, target: PartyId) -> dict[PartyId, dict[int, bytes]]:
-    """Return the seeds, by set, of each box of an upload that any key of the coalition opens.
+    """Return the seeds, by set, of each box of an upload that a key of the coalition decrypts.
 
-    Beside its members' keys it tries each helper's public key with a secret that is not its own: what opens so follows
-    from public keys.
+    Each helper's public key is also tried with a publicly known secret, which must fail.
     """
     payload = knowledge.upload(target)
     if payload is None:
@@ -72,7 +71,7 @@ def opened_boxes(config: CommitteeSum, knowledge: CoalitionView, target: PartyId
 
 @lru_cache(maxsize=64)
 def _with_public(public: bytes) -> BoxKey:
-    """A pair with this public half and a secret that everybody knows."""
+    """Return a key pair with this public key and a publicly known secret."""
     pair = BoxKey(bytes(SECRET_BYTES))
     object.__setattr__(pair, "public", public)
     return pair

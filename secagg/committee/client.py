@@ -1,4 +1,15 @@
-"""A client of a committee sum: it speaks once."""
+"""The client of a committee sum: it sends one message.
+
+A client session is created by ``CommitteeSum.client``. Its only call is ``start()``, which returns COMMITTEE_INPUT: the
+vector, masked with a fresh seed for each set of helpers; the seeds, encrypted to each helper of their set; commitments
+to all seeds; and, with identities, a signature on them. The client receives nothing and may go offline.
+
+>>> import numpy as np
+>>> from secagg import CommitteeSum, Layout, new_session_id
+>>> layout = Layout.of([("counts", 2, 100)])
+>>> parties = CommitteeSum.generate(layout=layout, clients=(1, 2, 3), session_id=new_session_id(), n_helpers=2)
+>>> upload = parties.client(1, np.array([3, 4])).start()  # send it to the server
+"""
 
 from __future__ import annotations
 
@@ -28,12 +39,12 @@ if TYPE_CHECKING:
 
 
 class CommitteeClient(OneShotClient):
-    """Masks its vector with a fresh seed for each set of helpers and seals each helper the seeds of its sets."""
+    """A one-shot client of a committee sum; see the module docstring."""
 
     _config: CommitteeSum
 
     def start(self) -> bytes:
-        """Its one message. The seeds are forgotten with it."""
+        """Return the message with the masked vector and the encrypted seeds; the seeds are erased."""
         config, digest, vector = self._config, self._config.digest, self._vector()
         rows = bytes(FINGERPRINT_BYTES) if self._rows is None else self._rows()
         if len(rows) != FINGERPRINT_BYTES:

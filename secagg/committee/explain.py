@@ -1,4 +1,4 @@
-"""What the parameters of a committee sum guarantee and cost, in words and numbers."""
+"""Text about the guarantees and costs of committee sums."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def client_cost(config: CommitteeSum) -> PartyCost:
-    """A client's; a test holds it against a real run."""
+    """Return a client's cost, computed from the message formats; a test compares it with a real run."""
     vector = config.layout.wire_bytes
     boxes = COUNT_BYTES + len(config.helpers) * (PARTY_BYTES + box_bytes(config))
     upload = boxes + commitments_bytes(config) + config.signature_bytes + vector
@@ -22,7 +22,7 @@ def client_cost(config: CommitteeSum) -> PartyCost:
 
 
 def helper_cost(config: CommitteeSum) -> PartyCost:
-    """That of a helper that sends as many sums as any when all answer; a test holds it against a real run."""
+    """Return the largest cost of a helper when all answer; a test compares it with a real run."""
     n, m, vector, seed_sharing = len(config.clients), len(config.helpers), config.layout.wire_bytes, config.seed_sharing
     survivors, n_sums = COUNT_BYTES + n * PARTY_BYTES, -(-seed_sharing.n_seeds // m)
     signs = config.is_authenticated
@@ -39,7 +39,7 @@ def helper_cost(config: CommitteeSum) -> PartyCost:
 
 
 def explain(config: CommitteeSum) -> str:
-    """A paragraph a line: who must not collude, how many must stay, what it costs."""
+    """Describe trust assumptions, dropout tolerance and costs, one per line."""
     guarantee, n_helpers = config.guarantee, len(config.helpers)
     all_helpers = "the helper" if n_helpers == 1 else "all helpers"
     opening = all_helpers if config.corrupt + 1 == n_helpers else f"{config.corrupt + 1} of the {n_helpers} helpers"

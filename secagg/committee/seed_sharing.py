@@ -1,7 +1,7 @@
-"""Replicated seeds: which helpers hold which, and how many must speak (Cramer, Damgard, Ishai, TCC 2005).
+"""Replicated secret sharing of mask seeds among helpers (Cramer, Damgard and Ishai, TCC 2005).
 
-Of m helpers f may collude with the server. There is one seed for every set of m - f helpers, and all of a set's members
-hold it: any f helpers lack the seed of the others, and any f + 1 hold every seed among them.
+Of m helpers f may collude with the server. There is one seed for every set of m - f helpers, known to all members of
+the set: any f helpers lack the seed of the others, and any f + 1 know every seed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from math import comb
 from secagg.sessions import PartyId
 
 MOST_SEEDS = 256
-"""Each costs a client a keystream as long as its vector."""
+"""Largest number of seeds; each costs a client a keystream as long as its vector."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicatedSharing:
-    """The sets of a committee, and the numbers that follow from m and f.
+    """The sets of helpers that share a seed, and the thresholds for m helpers, f of them colluding.
 
     Args:
-        helpers: the committee, ascending.
+        helpers: the m helpers, ascending.
         corrupt: f, 0 to m - 1.
     """
 
@@ -33,45 +33,45 @@ class ReplicatedSharing:
 
     @property
     def sets(self) -> tuple[tuple[PartyId, ...], ...]:
-        """Every set of m - f helpers, in lexicographic order; a seed is known by its set's place in it."""
+        """All sets of m - f helpers, in lexicographic order; a seed is identified by the place of its set."""
         return _sets(self.helpers, self.corrupt)
 
     @property
     def n_seeds(self) -> int:
-        """C(m, f)."""
+        """Number of seeds: C(m, f)."""
         return comb(len(self.helpers), self.corrupt)
 
     @property
     def seeds_per_helper(self) -> int:
-        """How many of them a helper holds: C(m - 1, f)."""
+        """Number of seeds of one helper: C(m - 1, f)."""
         return comb(len(self.helpers) - 1, self.corrupt)
 
     def sets_of(self, helper: PartyId) -> tuple[int, ...]:
-        """The places of the sets that a helper is in."""
+        """Return the places of the sets of a helper."""
         return _sets_of(self.helpers, self.corrupt, helper)
 
     @property
     def quorum(self) -> int:
-        """Fewest helpers whose signatures fix a survivor set: two share an honest one, and it signs one set."""
+        """Number of signatures that fix a survivor set: two quorums share an honest helper, which signs one set."""
         return (len(self.helpers) + self.corrupt) // 2 + 1
 
     @property
     def agreement_threshold(self) -> int:
-        """How many holders must give the same sum of a seed's masks: of f + 1 one is honest; small sets have fewer."""
+        """Number of holders that must send the same mask sum: one of f + 1 is honest; smaller sets need all."""
         return min(self.corrupt + 1, len(self.helpers) - self.corrupt)
 
     def needed(self, *, signing: bool) -> int:
-        """Fewest helpers with whom a total comes out, whoever they are."""
+        """Return the number of helpers, whichever they are, with which a total can be released."""
         vouching = min(2 * self.corrupt + 1, len(self.helpers))
         return max(self.quorum, vouching) if signing else vouching
 
     def agreed(self, hashes: Mapping[PartyId, bytes]) -> tuple[PartyId, ...]:
-        """The holders of one seed that gave the same hash, if they are enough; nobody where no hash has enough."""
+        """Return the holders of the most frequent hash (majority decoding); empty below the agreement threshold."""
         ((most, times),) = Counter(hashes.values()).most_common(1) or [(b"", 0)]
         return tuple(sorted(p for p in hashes if hashes[p] == most)) if times >= self.agreement_threshold else ()
 
     def assign(self, sets: Mapping[int, Iterable[PartyId]]) -> dict[PartyId, list[int]]:
-        """Each set to one of those who can answer for it: whoever was given fewest so far."""
+        """Assign each set to one of its available holders, the one with the fewest sets so far."""
         given: dict[PartyId, list[int]] = {}
         for place, able in sorted(sets.items()):
             helper = min(able, key=lambda party: (len(given.get(party, ())), party))
@@ -92,11 +92,16 @@ def _sets_of(helpers: tuple[PartyId, ...], corrupt: int, helper: PartyId) -> tup
 def resolve_complaints(
     complaints: Mapping[PartyId, tuple[PartyId, ...]], *, corrupt: int, most_each: int
 ) -> tuple[frozenset[PartyId], frozenset[PartyId]]:
-    """Which clients are left out of a sum for what helpers say of their seeds, and which helpers are not heard.
+    """Return the clients to exclude because of helpers' complaints, and the helpers to ignore.
 
-    Whom more than ``corrupt`` helpers complain of is left out: one of them is honest. Nobody can tell otherwise whether
-    client or helper lies, so a helper is believed about ``most_each`` further clients, and one that names more is put
-    aside as if it were away.
+    A client with complaints from more than ``corrupt`` helpers is excluded, since one of them is honest. Otherwise the
+    client or the helper may be malicious: up to ``most_each`` further complaints of a helper are accepted, and a helper
+    with more is ignored as if it had dropped out.
+
+    Args:
+        complaints: by helper the clients that it complains of.
+        corrupt: f, the number of malicious helpers.
+        most_each: number of uncertain complaints accepted from each helper.
     """
     times = Counter(client for of_one in complaints.values() for client in of_one)
     certain = {client for client, helpers in times.items() if helpers > corrupt}

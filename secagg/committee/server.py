@@ -1,4 +1,18 @@
-"""The server of a committee sum."""
+"""The server of a committee sum.
+
+A server session is created by ``CommitteeSum.server``. In every round the caller passes each message to
+``receive(sender, message)`` and then calls ``close_round()``, which returns the next messages, all to helpers:
+
+1. COMMITTEE_INPUT of the clients received (each vector is added at once): ``close_round`` returns a SEED_DELIVERY.
+2. SEED_COMPLAINTS received: clients with unusable seeds are excluded; ``close_round`` returns the SURVIVOR_SET. Without
+   identities this round and the next are replaced by SET_CERTIFICATE.
+3. SET_SIGNATURE received: ``close_round`` returns a SET_CERTIFICATE with the signatures of a quorum.
+4. SUM_HASHES received: ``close_round`` compares them and returns a MASK_REQUEST to one helper for each set.
+5. MASK_SUM received and subtracted: ``close_round`` asks other helpers for missing sums, or returns {} and sets
+   ``result``.
+
+``secagg.committee.helper`` has a runnable example.
+"""
 
 from __future__ import annotations
 
@@ -39,27 +53,28 @@ T = MessageType
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class CommitteeServerState(RoundState):
-    """Beside the round, the sum so far and what clients and helpers said."""
+    """State of the server: the round, the running sum, and the messages of clients and helpers."""
 
     sum: PartialSums
     inputs: dict[PartyId, bytes] = field(default_factory=dict)
-    """Each client's message without its vector, until helpers have it."""
+    """Each client's message without its vector, until it was sent to the helpers."""
     seed_digests: dict[PartyId, bytes] = field(default_factory=dict)
-    """The hash of what each client said of its seeds; once survivors are proposed theirs alone."""
+    """Hash of each client's signed statement about its seeds; after survivors are proposed, of these only."""
     complaints: dict[PartyId, tuple[PartyId, ...]] = field(default_factory=dict)
     signatures: dict[PartyId, bytes] = field(default_factory=dict)
     hashes: dict[PartyId, bytes] = field(default_factory=dict)
     disputes: list[tuple[PartyId, PartyId]] = field(default_factory=list)
     agreed: dict[int, tuple[PartyId, ...]] = field(default_factory=dict)
-    """The sets whose sums are yet to come, and the holders that gave the hash which counts."""
+    """Sets whose sums are missing, with the holders that sent the accepted hash."""
     asked_for: dict[PartyId, list[int]] = field(default_factory=dict)
 
 
 class CommitteeServer(ServerRounds[CommitteeServerState]):
-    """Adds masked vectors as they arrive; then has helpers check seeds, agree on the survivors and take the masks off.
+    """The server of a committee sum; the module docstring lists the calls in order.
 
-    Who answers one round is asked in the next. A total comes out only where of each seed enough holders gave the same
-    hash of its masks' sum, and each sum is taken once, from one of them.
+    Helpers that answer one round are asked in the next. A total is released only if for every seed enough holders sent
+    the same hash of its mask sum (``ReplicatedSharing.agreement_threshold``); each sum is received once, from one of
+    them.
     """
 
     _config: CommitteeSum
@@ -70,7 +85,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         ServerRounds.__init__(self, config, kept, secrets)
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        """Take a client's vector or what a helper says."""
+        """Process a client's or helper's message; a refused message changes nothing."""
         take: dict[MessageType, Callable[[PartyId, Reader], None]] = {
             T.COMMITTEE_INPUT: self._take_vector,
             T.SEED_COMPLAINTS: self._take_complaints,
@@ -85,7 +100,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
             round_.accept(sender)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
-        """Ask the helpers what comes next; then release the sum."""
+        """End the round and return the next messages by helper; empty after the last round."""
         close: dict[MessageType, Callable[[Round], Mapping[PartyId, bytes]]] = {
             T.COMMITTEE_INPUT: self._deliver_seeds,
             T.SEED_COMPLAINTS: self._propose_survivors,
@@ -99,7 +114,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
     # Vectors and seeds
 
     def _take_vector(self, sender: PartyId, reader: Reader) -> None:
-        """Refuse here what every helper would refuse later: then it costs one client its place, and not all the sum."""
+        """Verify what every helper will verify, so that an invalid upload excludes one client and not the whole sum."""
         config, message = self._config, CommitteeInput.read(reader, self._config)
         if tuple(message.boxes) != config.helpers:
             raise RemoteProtocolError("it must seal a box for each helper of this sum", peer=sender)
@@ -131,7 +146,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         self._kept.complaints[helper] = parties
 
     def _propose_survivors(self, round_: Round) -> Mapping[PartyId, bytes]:
-        """Leave out whose seeds helpers cannot use, and whoever shares their part of the sum."""
+        """Exclude clients with unusable seeds, and those in the same partial sum."""
         config, kept = self._config, self._kept
         self._need_helpers(round_.answered)
         parts = -(-len(config.clients) // PARTS)
@@ -171,7 +186,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         self._kept.hashes[helper] = SumHashes.read(reader, self._config).hashes
 
     def _compare(self, round_: Round) -> Mapping[PartyId, bytes]:
-        """Note who differs from whom, and go on where of each set enough holders say the same."""
+        """Record disputes between helpers, and continue if enough holders of each set agree."""
         self._need_helpers(round_.answered)
         kept, seed_sharing = self._kept, self._config.seed_sharing
         disputes: set[tuple[PartyId, PartyId]] = set()
@@ -185,7 +200,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         return self._ask_for_sums(round_)
 
     def _hashes_of(self, place: int) -> dict[PartyId, bytes]:
-        """What its holders said of a set's sum."""
+        """Return the hashes of a set's mask sum, by holder."""
         hashes = {}
         for helper, said in self._kept.hashes.items():
             places = self._config.seed_sharing.sets_of(helper)
@@ -195,7 +210,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         return hashes
 
     def _ask_for_sums(self, round_: Round) -> Mapping[PartyId, bytes]:
-        """Ask for each sum that is missing one of those who can send it; nobody twice who did not."""
+        """Request each missing sum from one agreeing holder that has not failed to answer."""
         kept = self._kept
         if round_.answer is T.MASK_SUM:
             silent = round_.waiting_for
@@ -231,7 +246,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         return {helper: self._seal_message(type_, payload, helper) for helper, payload in payloads.items()}
 
     def _need_helpers(self, answered: Iterable[PartyId]) -> None:
-        """Refuse to go on with fewer helpers than a total takes.
+        """Refuse to continue with fewer helpers than a total needs.
 
         Raises:
             HelperMissingError: fewer are left.

@@ -1,4 +1,4 @@
-"""Differential privacy of a sum: exact integer noise, what it costs, and a ledger of what was spent."""
+"""Differential privacy of a sum: exact integer noise, its privacy cost, and a ledger of the budget."""
 
 from secagg.dp.accountant import PrivacyGuarantee, Release, calibrate, guarantee
 from secagg.dp.audit import audit_noise

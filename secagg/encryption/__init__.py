@@ -1,4 +1,4 @@
-"""How vectors travel: as ring bytes, or encrypted to a key holder with BFV or CKKS; plain and masked sums take both."""
+"""Encryption of vectors to a key holder with BFV or CKKS; the encoder of plain and masked sums."""
 
 from secagg.encoder import RING_BYTES, Encoder
 from secagg.encryption.cipher import VectorCipher, choose_parameters, explain_choice

@@ -1,7 +1,7 @@
-"""What a coalition opens of a masked sum's upload: every mask whose seed it can rebuild from all that it saw.
+"""Reconstruction of a client's vector in a masked sum by a coalition, for the audit.
 
-Self-mask and pairwise masks fall to a threshold of shares, out of boxes that members open or revealed to the server,
-or to the peers' keys; and to nobody's secret where something follows from public keys, which is tried too.
+The coalition computes every mask whose seed it can reconstruct: from a threshold of shares, decrypted by its members or
+revealed to the server, or from its members' keys. Keys that follow from public data alone are tried too.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def unmask_upload(config: MaskedSum, knowledge: CoalitionView, target: PartyId, carried: RingVector) -> RingVector:
-    """Return the upload less every mask that the coalition can rebuild.
+    """Subtract every mask that the coalition can reconstruct from an upload, in place.
 
     Args:
         config: the sum.
-        knowledge: what the coalition pools.
-        target: whose upload.
-        carried: the masked words that it carried, as far as the coalition can tell.
+        knowledge: the coalition's view.
+        target: client of the upload.
+        carried: the masked words of the upload, as far as the coalition can decode them.
     """
     add_masks(carried, [(seed, -sign) for seed, sign in _masks(config, knowledge, target)], config.digest)
     return carried
@@ -66,20 +66,20 @@ def _masks(config: MaskedSum, knowledge: CoalitionView, target: PartyId) -> list
 
 
 def _keys_of(knowledge: CoalitionView, party: PartyId) -> tuple[KeyPair, KeyPair]:
-    """Return sealing and masking key of a member: the first two things that a client draws."""
+    """Return sealing and masking key of a member: the first random bytes that a client draws."""
     tape = knowledge.tapes[party]
     return KeyPair(tape[:SECRET_KEY_BYTES]), KeyPair(tape[SECRET_KEY_BYTES : 2 * SECRET_KEY_BYTES])
 
 
 def _with_public(public: bytes, secret: int) -> KeyPair:
-    """A pair with this public half and a secret that everybody knows."""
+    """Return a key pair with this public key and a publicly known secret."""
     pair = KeyPair(bytes([secret]) * SECRET_KEY_BYTES)
     object.__setattr__(pair, "public", public)
     return pair
 
 
 def _from_public(config: MaskedSum, target: AdvertisedKeys, peer: AdvertisedKeys) -> bytes | None:
-    """Return the seed of two clients' mask if it is the same whatever their secrets are."""
+    """Return the seed of two clients' mask if it does not depend on their secrets."""
     first, second = (
         pairwise_seed(_with_public(target.masking_key, secret), peer.masking_key, config.digest) for secret in (1, 2)
     )
@@ -89,7 +89,7 @@ def _from_public(config: MaskedSum, target: AdvertisedKeys, peer: AdvertisedKeys
 def _shares(
     config: MaskedSum, knowledge: CoalitionView, target: PartyId, keys: dict[PartyId, AdvertisedKeys]
 ) -> tuple[dict[PartyId, bytes], dict[PartyId, bytes], bytes]:
-    """Return the target's shares of its key and of its self-mask by holder, and what commits to the latter."""
+    """Return the shares of the target's key and self-mask seed by holder, and the commitment to the seed."""
     of_key: dict[PartyId, bytes] = {}
     of_seed: dict[PartyId, bytes] = {}
     commitment = b""
@@ -117,7 +117,7 @@ def _opened(
     keys: dict[PartyId, AdvertisedKeys],
     box: bytes,
 ) -> bytes:
-    """Return the pair of shares in a box, by its holder's key or by what public keys give; empty if it stays closed."""
+    """Decrypt the pair of shares of a holder with its key, or with public keys; empty if this fails."""
     masking = keys[target].masking_key, keys[holder].masking_key
     member = _keys_of(knowledge, holder)[0] if holder in knowledge.tapes else _with_public(keys[holder].sealing_key, 1)
     key = sealing_key(member, keys[target].sealing_key, config.setup_digest, target, holder)
@@ -128,7 +128,7 @@ def _opened(
 
 
 def revealed_self_masks(config: MaskedSum, knowledge: CoalitionView) -> dict[PartyId, bytes]:
-    """Return the seeds of self-masks that clients revealed, by whose they are: another client's should fit nobody."""
+    """Return the revealed self-mask seeds by owner; a seed must not match another client's commitment."""
     of_owner: dict[PartyId, dict[PartyId, bytes]] = {}
     for sender, payload in knowledge.payloads(MessageType.UNMASK_SHARES):
         for owner, share in UnmaskShares.read(Reader(memoryview(payload), peer=sender)).self_mask_shares.items():
@@ -138,7 +138,7 @@ def revealed_self_masks(config: MaskedSum, knowledge: CoalitionView) -> dict[Par
 
 
 def _combined(config: MaskedSum, shares: dict[PartyId, bytes]) -> bytes | None:
-    """Return the secret behind shares, tried with as many as there are up to the threshold: too few give another."""
+    """Combine up to a threshold of shares; with fewer shares the result is another secret."""
     chosen = sorted(shares)[: config.shares_needed]
     try:
         return combine({config.point(party): shares[party] for party in chosen}) if chosen else None

@@ -1,4 +1,4 @@
-"""What the parameters of a masked sum guarantee and cost, in words and numbers."""
+"""Text about the guarantees and costs of masked sums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def client_cost(config: MaskedSum) -> PartyCost:
-    """The cost from the message formats; a test holds it against a real run."""
+    """Return a client's cost, computed from the message formats; a test compares it with a real run."""
     neighbours = config.holders - 1
     keys = 2 * PUBLIC_KEY_BYTES
     sealed = COUNT_BYTES + neighbours * (PARTY_BYTES + SEALED_BYTES)
@@ -36,10 +36,10 @@ def client_cost(config: MaskedSum) -> PartyCost:
 
 
 def later_cost(config: MaskedSum) -> PartyCost:
-    """A client's cost of a sum of a series from the second on; a test holds it against a real run.
+    """Return a client's cost of a later sum of a series; a test compares it with a real run.
 
-    The same messages, each a part of a bundle: the next sum's keys beside the vector, its shares beside the answer to
-    the unmask request, its roster beside that request.
+    The messages are the same, bundled: the next sum's keys with the vector, its roster with the unmask request, its
+    shares with the answer to that request.
     """
     alone, further_rounds = client_cost(config), 1 if config.is_authenticated else 0
     beside = HEADER_BYTES + config.signature_bytes
@@ -53,13 +53,13 @@ def later_cost(config: MaskedSum) -> PartyCost:
 
 
 def explain(config: MaskedSum) -> str:
-    """A paragraph a line: the graph, who must not collude, what may go wrong and how likely, what it costs."""
+    """Describe the graph, trust assumptions, failure probabilities and costs, one per line."""
     what = f"{config.name} sum over {_cohort(config)}, session {config.session_id.hex()[:16]}..."
     return "\n".join([what, *_guarantees(config), f"  a client {client_cost(config)}"])
 
 
 def explain_series(config: MaskedSum) -> str:
-    """The same of a series, from the parameters of any of its sums."""
+    """Describe a series, from the parameters of any of its sums."""
     return "\n".join(
         [
             f"series of {config.name} sums over {_cohort(config)}, each sum with keys, seeds and shares of its own",

@@ -1,4 +1,4 @@
-"""Masks: AES-256-CTR keystreams (NIST SP 800-38A), added to ring vectors piece by piece."""
+"""Mask streams: AES-256-CTR keystreams (NIST SP 800-38A), added to ring vectors in pieces."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from secagg.primitives.derivation import derive_key
 from secagg.ring import RingVector, Words
 
 PIECE_BYTES = 1 << 18
-"""A piece of the vector stays in the cache while all masks are added to it."""
+"""Size of a piece of the vector, which stays in the cache while all masks are added."""
 
 PART_BYTES = 1 << 21
-"""A thread of its own for less would cost more than it brings."""
+"""Smallest part for which a further thread is faster."""
 
 MOST_THREADS = 2
-"""OpenSSL runs under the interpreter's lock and additions do not: while one thread adds, the other draws its keystream.
-A third would wait for the lock."""
+"""Largest number of threads. OpenSSL holds the interpreter's lock and additions do not: one thread adds while the other
+computes its keystream; a third would wait for the lock."""
 
 STREAMS_AT_ONCE = 256
 _BLOCK_BYTES = 16
 _ZEROS = bytes(PIECE_BYTES)
 
 _StreamKey = tuple[bytes, int]
-"""The key of one mask's keystream in one segment, and its sign."""
+"""Key of one mask's keystream in one segment, and its sign."""
 
 
 def add_masks(
@@ -38,14 +38,14 @@ def add_masks(
 ) -> None:
     """Add (+1) or subtract (-1) the mask of each seed, in place.
 
-    A seed's mask is, for each segment, the keystream of a key that is derived from the seed, the configuration
-    digest and the segment's name, size and width. A key serves one stream, so the counter starts at zero.
+    For each segment the mask is the keystream of a key derived from the seed, the configuration digest and the
+    segment's name, size and width. A key is used for one stream, so the counter starts at zero.
 
     Args:
-        vector: what is masked or unmasked.
+        vector: the vector, changed in place.
         masks: (32-byte seed, sign) pairs.
-        digest: the session's configuration digest.
-        max_threads: a large segment is shared by so many, if there are cores for them.
+        digest: configuration digest of the session.
+        max_threads: largest number of threads for a large segment.
     """
     for segment, words in zip(vector.layout.segments, vector.words, strict=True):
         keys = [(_stream_key(seed, segment, digest), sign) for seed, sign in masks]
@@ -63,7 +63,7 @@ def _stream_key(seed: bytes, segment: Segment, digest: bytes) -> bytes:
 
 
 def _parts(words: Words, max_threads: int) -> list[slice]:
-    """Whole pieces one after the other, as many parts as threads are worth it."""
+    """Divide the words into parts of whole pieces, one for each worthwhile thread."""
     n_threads = min(max_threads, _usable_cores(), words.nbytes // PART_BYTES)
     piece = PIECE_BYTES // words.itemsize
     part = -(-len(words) // max(1, n_threads) // piece) * piece
@@ -75,7 +75,7 @@ def _usable_cores() -> int:
 
 
 def _add_keystreams(words: Words, part: slice, keys: Sequence[_StreamKey]) -> None:
-    """Add one part of each keystream, which counter mode gives without what comes before it."""
+    """Add one part of each keystream; counter mode computes it without the preceding parts."""
     counter = (part.start * words.itemsize // _BLOCK_BYTES).to_bytes(_BLOCK_BYTES, "big")
     for start in range(0, len(keys), STREAMS_AT_ONCE):
         group = keys[start : start + STREAMS_AT_ONCE]
