@@ -12,7 +12,7 @@ array([13,  2])
 """
 
 from secagg.beacon import seed_of_beacon
-from secagg.committee import CommitteeSum
+from secagg.committee.protocol import CommitteeSum
 from secagg.config import new_session_id
 from secagg.durable import DurableClient, DurableServer, FileStore, Store
 from secagg.entropy import InsecureSeededEntropy, os_entropy
@@ -32,12 +32,12 @@ from secagg.errors import (
     TooFewSurvivorsError,
 )
 from secagg.in_memory import InMemoryRun, InOneProcess, run_in_memory
-from secagg.layout import IntVector, Layout, Segment
-from secagg.masked import Assumptions, MaskedSum
+from secagg.layout import IntVector, Layout
+from secagg.masked.assumptions import Assumptions
+from secagg.masked.protocol import MaskedSum
 from secagg.masked.series import MaskedSeries
 from secagg.plain import PlainSum
 from secagg.policy import ClientPolicy, NoiseDemand
-from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
 from secagg.receipted_sum import ReceiptedSum, SignedBy
 from secagg.receipts import Receipt, check_evidence
@@ -46,7 +46,6 @@ from secagg.sums import Guarantee, PartySecrets, SumProtocol
 
 __all__ = [
     "Assumptions",
-    "BoxKey",
     "ClientPolicy",
     "ClientSession",
     "CommitteeSum",
@@ -78,7 +77,6 @@ __all__ = [
     "RemoteProtocolError",
     "RepeatedMessageError",
     "SecureSumError",
-    "Segment",
     "ServerSession",
     "SignedBy",
     "SnapshotError",

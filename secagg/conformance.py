@@ -19,8 +19,9 @@ from secagg.committee.protocol import CommitteeSum
 from secagg.config import SERVER
 from secagg.errors import LocalProtocolError, MalformedMessageError, SecureSumError
 from secagg.layout import Layout
-from secagg.masked import Assumptions, MaskedSum
+from secagg.masked.assumptions import Assumptions
 from secagg.masked.client import MaskedClient
+from secagg.masked.protocol import MaskedSum
 from secagg.masked.series import MaskedSeries, SeriesClient, SeriesServer
 from secagg.masked.states import ClientState
 from secagg.primitives.boxes import BoxKey

@@ -36,7 +36,6 @@ class SealingKey:
         until: end of the epoch, in seconds since 1970.
         signature: Ed25519 signature of the helper's identity.
 
-    >>> from secagg import BoxKey
     >>> identity = IdentityKey.generate()
     >>> sealing = SealingKey.signed(identity, BoxKey.generate(os_entropy).public, epoch=1, until=2_000_000_000)
     >>> sealing.check(identity.public)
@@ -202,7 +201,6 @@ class RollbackProtection:
     Args:
         store: storage, needed as long as the helpers' identities are in use.
 
-    >>> from secagg import BoxKey
     >>> class MemoryStore:
     ...     record = None
     ...     def load(self): return self.record

@@ -27,8 +27,8 @@ from analytic_secagg.federation import Step
 from analytic_secagg.modes import MODES, Mode
 from analytic_secagg.privacy import Boundable, PrivacyPlan, PrivateForm, violates_sensitivity
 from secagg import InOneProcess, PartyId, new_session_id
-from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, audit_noise
-from secagg.dp.audit import NoiseAudit
+from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum
+from secagg.dp.audit import NoiseAudit, audit_noise
 from secagg.dp.conversions import gdp_epsilon
 from secagg.entropy import Entropy, InsecureSeededEntropy, os_entropy
 from secagg.layout import IntVector

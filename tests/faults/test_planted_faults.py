@@ -66,7 +66,6 @@ from analytic.learner import ClientRows
 from analytic_secagg.modes import MODES
 from analytic_secagg.sum_setup import SumSetup
 from secagg import (
-    BoxKey,
     ClientSession,
     Guarantee,
     InOneProcess,
@@ -93,6 +92,7 @@ from secagg.encryption.key_holder import KeyHolder
 from secagg.encryption.seal import load_public
 from secagg.entropy import Entropy
 from secagg.masked.messages import Roster, SealedShares, UnmaskRequest, UnmaskShares
+from secagg.primitives.boxes import BoxKey
 from secagg.primitives.shamir import SHARE_BYTES
 from secagg.ring import RingVector
 from secagg.sessions import ClientInput

@@ -16,6 +16,7 @@ import numpy as np
 from support.memory_store import MemoryStore
 from support.parties import SERVER_KEY, knows, resealed
 
+from secagg import MaskedSum
 from secagg.config import SERVER
 from secagg.durable import DurableClient, DurableServer
 from secagg.entropy import InsecureSeededEntropy
@@ -29,7 +30,6 @@ from secagg.errors import (
     TooFewSurvivorsError,
 )
 from secagg.layout import Layout
-from secagg.masked import MaskedSum
 from secagg.masked.messages import (
     AdvertisedKeys,
     Roster,

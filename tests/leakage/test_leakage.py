@@ -33,7 +33,7 @@ from leakage.lying_server import (
 from support.extras import needs
 from support.parties import sealed_to
 
-from secagg import CommitteeSum, MaskedSum, PlainSum
+from secagg import Assumptions, CommitteeSum, MaskedSum, PlainSum
 from secagg.committee import client as committee_client
 from secagg.committee import protocol as committee_protocol
 from secagg.committee.client import CommitteeClient
@@ -43,7 +43,6 @@ from secagg.config import SERVER
 from secagg.encoder import EncodedSum
 from secagg.encryption import encrypted
 from secagg.errors import ConfigurationError
-from secagg.masked import Assumptions
 from secagg.masked import client as masked_client
 from secagg.masked.client import MaskedClient
 from secagg.masked.messages import UnmaskShares

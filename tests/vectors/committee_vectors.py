@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from vector_parts import SMALL, Recorded, every_width, lines_of, vectors_for
 
-from secagg.committee import CommitteeSum, SealingKey
+from secagg import CommitteeSum
+from secagg.committee import SealingKey
 from secagg.committee.messages import CommitteeInput
 from secagg.entropy import InsecureSeededEntropy
 from secagg.layout import Layout

@@ -20,7 +20,6 @@ from analytic import ClientRows
 from analytic_secagg.site.journal import Journal, RunPlace
 from analytic_secagg.site.state import FILE, SessionFolder
 from secagg import (
-    BoxKey,
     CommitteeSum,
     IdentityKey,
     InOneProcess,
@@ -36,6 +35,7 @@ from secagg import (
 from secagg.committee.messages import SET_LABEL, SetCertificate, set_hash
 from secagg.errors import ConsentRefusedError, RemoteProtocolError
 from secagg.policy import ClientPolicy
+from secagg.primitives.boxes import BoxKey
 from secagg.sums import Consent, Survivors
 
 LAYOUT = Layout.of([("sum", 2, 100)])

@@ -23,15 +23,8 @@ from secagg import (
     new_session_id,
     run_in_memory,
 )
-from secagg.dp import (
-    CentralNoisySum,
-    CoordinateNoise,
-    DistributedNoise,
-    NoisySum,
-    PrivacyError,
-    audit_noise,
-    with_headroom,
-)
+from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, PrivacyError, with_headroom
+from secagg.dp.audit import audit_noise
 from secagg.errors import InvalidVectorError, LocalProtocolError
 from secagg.primitives.boxes import BoxKey
 

@@ -25,9 +25,9 @@ from secagg import (
     PlainSum,
     run_in_memory,
 )
-from secagg.encryption import Encrypted, KeyHolder, choose_parameters, encrypted, generate_contexts
+from secagg.encryption import Encrypted, choose_parameters, encrypted, generate_contexts
 from secagg.encryption.cipher import pack
-from secagg.encryption.key_holder import KeyHolderState, read_words, write_request
+from secagg.encryption.key_holder import KeyHolder, KeyHolderState, read_words, write_request
 from secagg.encryption.seal import tenseal
 from secagg.errors import (
     ConfigurationError,

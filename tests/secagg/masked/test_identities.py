@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from support.by_hand import ByHand
 from support.parties import SERVER_KEY, identified, key_of, resealed
 
-from secagg import ClientSession, InOneProcess, Layout, MaskedSum, PartyId, os_entropy
+from secagg import Assumptions, ClientSession, InOneProcess, Layout, MaskedSum, PartyId, os_entropy
 from secagg.config import SERVER
 from secagg.entropy import Entropy
 from secagg.errors import (
@@ -22,7 +22,6 @@ from secagg.errors import (
     RemoteProtocolError,
     SumOutOfBoundsError,
 )
-from secagg.masked import Assumptions
 from secagg.masked.messages import ShareDelivery, SurvivorProof, UnmaskRequest
 from secagg.masked.secrets import sign_peers
 from secagg.primitives.agreement import BadPublicKeyError, check_public_key

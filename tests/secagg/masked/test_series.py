@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.parties import SERVER_KEY, signing
 
-from secagg import InsecureSeededEntropy, Layout, run_in_memory
+from secagg import Assumptions, InsecureSeededEntropy, Layout, run_in_memory
 from secagg.config import SERVER
 from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, with_headroom
 from secagg.errors import (
@@ -22,7 +22,6 @@ from secagg.errors import (
     TooFewSurvivorsError,
 )
 from secagg.in_memory import Envelope
-from secagg.masked import Assumptions
 from secagg.masked.series import NOT_YET, MaskedSeries, SeriesServer
 from secagg.masked.series_in_one_process import SeriesInOneProcess
 from secagg.masked.server import MaskedServer
