@@ -142,7 +142,7 @@ class Encoder:
             return []
         return [
             f"{config.name} sum over {len(config.clients)} clients, session {config.session_id.hex()[:16]}...",
-            "  NOT PRIVATE: whoever sees a client's message reads its vector (for tests and public data)",
+            "  NOT PRIVATE: every reader of a client's message reads its vector (for tests and public data)",
             f"  a total holds at least {config.survivors_needed} clients, else none is released",
         ]
 

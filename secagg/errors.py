@@ -107,7 +107,7 @@ class HelperDisputeError(SecureSumError):
         pairs = ", ".join(f"{one} and {other}" for one, other in disputes) or "none that answered"
         super().__init__(
             f"{needed} helpers must give the same sum of masks, and these differ: {pairs}; no total is released. "
-            "One of each pair lied: find out which, and start a new session without it"
+            "One of each pair is malicious: find out which, and start a new session without it"
         )
 
 

@@ -63,7 +63,7 @@ class NoiseDemand:
         kinds = {(release.unit, release.adjacency) for release in releases}
         demanded = f"epsilon of at most {self.epsilon:g} at delta {self.delta:g} for one {self.unit}, {self.adjacency}"
         if kinds != {(self.unit, self.adjacency)}:
-            came = ", ".join(sorted(f"{unit}, {adjacency}" for unit, adjacency in kinds)) or "no release with a price"
+            came = ", ".join(sorted(f"{unit}, {adjacency}" for unit, adjacency in kinds)) or "no release"
             raise PolicyError(f"this site asks for an {demanded}; what came is for: {came}")
         together = guarantee(releases, self.delta)
         if together.epsilon > self.epsilon:
@@ -166,7 +166,7 @@ class ClientPolicy:
         if self.min_helpers is not None and self.min_helpers < 1:
             raise ConfigurationError(f"a policy needs at least 1 helper, not {self.min_helpers}; None asks for all")
         if self.min_corrupt_helpers is not None and self.min_corrupt_helpers < 0:
-            raise ConfigurationError(f"a policy bears 0 corrupt helpers or more, not {self.min_corrupt_helpers}")
+            raise ConfigurationError(f"a policy needs min_corrupt_helpers of 0 or more, not {self.min_corrupt_helpers}")
         if not 1 <= self.graphs <= MAX_GRAPHS:
             raise ConfigurationError(f"a policy accepts 1 to {MAX_GRAPHS} graphs of a beacon, not {self.graphs}")
         if self.receipts not in RECEIPTS:
@@ -198,9 +198,8 @@ class ClientPolicy:
         if guarantee.max_colluding_clients < tolerated:
             raise PolicyError(
                 f"this site asks for a sum that {tolerated} colluding clients ({self.min_corruption:g} of "
-                f"{len(protocol.clients)}) cannot harm; this one bears {guarantee.max_colluding_clients}: release "
-                f"totals of at least {tolerated + 2} clients and, where clients mask for each other, promise that "
-                "corruption"
+                f"{len(protocol.clients)}) cannot harm; this one tolerates {guarantee.max_colluding_clients}: release "
+                f"totals of at least {tolerated + 2} clients and, in masked modes, assume that corruption"
             )
         if self.total_holders and guarantee.min_survivors < self.total_holders + 2:
             raise PolicyError(
@@ -251,7 +250,7 @@ class ClientPolicy:
         if self.identities and graph.clients != tuple(sorted(self.identities)):
             raise PolicyError(
                 f"a sparse graph is drawn over all {len(self.identities)} clients of this site's roster, and this one "
-                f"is over {len(graph.clients)}: whoever chooses the cohort chooses among graphs"
+                f"is over {len(graph.clients)}: a server that chooses the cohort would choose among graphs"
             )
         if not graph.is_of(self.beacon, graphs=self.graphs):
             raise PolicyError(
@@ -294,7 +293,7 @@ class ClientPolicy:
         if offered < needed:
             raise PolicyError(
                 f"this site lists {len(self.helpers)} {role}s and asks for {needed} of them in every sum, this one has "
-                f"{offered}: whoever leaves {role}s out keeps those it colludes with; name all, or relax min_helpers"
+                f"{offered}: a server could keep those that it colludes with; name all, or relax min_helpers"
             )
 
     def _check_corrupt_helpers(self, offered: int, helpers: int) -> None:
@@ -303,7 +302,7 @@ class ClientPolicy:
         if offered < needed:
             raise PolicyError(
                 f"this site asks for a committee that {needed} of its {helpers} helpers cannot open with the server, "
-                f"this one bears {offered}: raise corrupt_helpers, or relax min_corrupt_helpers"
+                f"this one tolerates {offered}: raise corrupt_helpers, or relax min_corrupt_helpers"
             )
 
     def _at_least_bits(self, what: str, needed: float, offered: float) -> None:

@@ -357,7 +357,7 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
             receipt = Receipt.from_bytes(payload)
             self._config.verify(receipt, party=self.party)
         except ReceiptError as error:
-            raise RemoteProtocolError(f"its receipt vouches for nothing: {error}", peer=SERVER) from error
+            raise RemoteProtocolError(f"its receipt is not valid: {error}", peer=SERVER) from error
         self._check(receipt.statement, receipt.inclusion)
         said = hashlib.sha256(statement(COUNTERSIGNER_LABEL, *receipt.statement.parts)).digest()
         if self._kept.receipt or self._kept.signed not in (b"", said):

@@ -130,6 +130,6 @@ def _lift(segment: Segment, words: Words) -> IntVector:
             f"segment {segment.name!r}: {beyond} of {segment.size} entries of the total lie beyond the public bound; "
             "a client broke its bound, or the words that came out are no sum of vectors: the masks did not cancel, or "
             "other ciphertexts were decrypted (parties disagree about session, configuration, keys or model, or one "
-            "lied). Discard this total and start a new session"
+            "is malicious). Discard this total and start a new session"
         )
     return values

@@ -82,8 +82,8 @@ NO_SECRETS = PartySecrets()
 class Upload(Enum):
     """Form of the message that carries a client's vector."""
 
-    PLAINTEXT = "the vector as it is"
-    UNIFORM = "uniform to whoever cannot rebuild its masks"
+    PLAINTEXT = "the vector in the clear"
+    UNIFORM = "uniform without the masks"
     CIPHERTEXT = "a ciphertext, which need not look uniform"
 
 

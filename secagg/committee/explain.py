@@ -44,21 +44,22 @@ def explain(config: CommitteeSum) -> str:
     all_helpers = "the helper" if n_helpers == 1 else "all helpers"
     opening = all_helpers if config.corrupt + 1 == n_helpers else f"{config.corrupt + 1} of the {n_helpers} helpers"
     server = (
-        "the server may lie: the roster's identities sign all that is said, helpers count only seeds so signed, and "
-        f"answer only for survivors that {config.seed_sharing.quorum} of them signed"
+        "MALICIOUS SERVER: all messages are signed by the roster's identities, helpers accept signed seeds only, and "
+        f"reveal mask sums only of survivors that {config.seed_sharing.quorum} of them signed"
         if guarantee.malicious_server
-        else "SEMI-HONEST: the server may look on but must be honest: there are no identities (for simulations), so "
-        "helpers do not agree on the survivors, and two sets told to two of them can give it a client's vector"
+        else "SEMI-HONEST: the server must follow the protocol: there are no identities (for simulations), so helpers "
+        "do not agree on the survivors, and two helpers with different sets can reveal a client's vector to the server"
     )
     away = (
-        f"{guarantee.helper_dropout_tolerance} of the {n_helpers} helpers may be away or lie, and the total is exact"
+        f"{guarantee.helper_dropout_tolerance} of the {n_helpers} helpers may drop out or be malicious, and the total "
+        "is exact"
         if guarantee.helper_dropout_tolerance
         else f"{all_helpers} must answer, else no total is released"
     )
     lies = (
-        f"a wrong total takes {guarantee.detects_malicious_helpers + 1} helpers that lie together"
+        f"a wrong total takes {guarantee.detects_malicious_helpers + 1} colluding malicious helpers"
         if guarantee.detects_malicious_helpers
-        else "a helper that lies shifts the total unnoticed"
+        else "a malicious helper can change the total undetected"
     )
     return "\n".join(
         [
@@ -67,9 +68,9 @@ def explain(config: CommitteeSum) -> str:
             f"  {server}",
             f"  private unless the server colludes with {opening}, and while at most "
             f"{max_colluding_clients(config.survivors_needed)} of the {len(config.clients)} clients collude with the "
-            "server: they take their own vectors off a total",
-            f"  a total holds at least {config.survivors_needed} clients, else no helper takes its masks off",
-            f"  {away}; a client may vanish whenever it likes",
+            "server: they can subtract their own vectors from a total",
+            f"  a total holds at least {config.survivors_needed} clients, else no helper reveals its mask sums",
+            f"  {away}; a client may drop out at any time",
             f"  {lies}",
             f"  a client {client_cost(config)}",
             f"  a helper {helper_cost(config)}",

@@ -136,8 +136,8 @@ def guarantee(releases: Sequence[Release], delta: float) -> PrivacyGuarantee:
     kinds = sorted({f"{release.unit}, {release.adjacency}" for release in releases})
     if len(kinds) > 1:
         raise PrivacyError(
-            f"releases add up when they are priced for one unit and one adjacency, not for {'; '.join(kinds)}: price "
-            "them anew, or state a guarantee for each"
+            f"releases add up when their privacy costs are for one unit and one adjacency, not for {'; '.join(kinds)}: "
+            "compute them for one, or state a guarantee for each"
         )
     ratio, tail = math.fsum(r.log_ratio for r in releases), math.fsum(r.tail_mass for r in releases)
     rho = sum((release.rho for release in releases), Fraction(0))

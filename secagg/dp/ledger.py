@@ -178,8 +178,8 @@ class Ledger:
             if (release.unit, release.adjacency) != (budget.unit, budget.adjacency):
                 raise PrivacyError(
                     f"the budget of {budget.population!r} is for {budget.unit}, {budget.adjacency}, and "
-                    f"{release.label!r} is priced for {release.unit}, {release.adjacency}: it is not made. Price it by "
-                    "the budget's sensitivity"
+                    f"the privacy cost of {release.label!r} for {release.unit}, {release.adjacency}: it is not made. "
+                    "Use the budget's unit and adjacency"
                 )
         together = guarantee([*before, *releases], budget.delta)
         if together.epsilon > budget.epsilon:

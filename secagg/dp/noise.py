@@ -127,7 +127,7 @@ class CoordinateNoise:
         loud = int(np.count_nonzero(vector[self.levels == WITHHELD]))
         if loud:
             raise InvalidVectorError(
-                f"{loud} coordinates get no noise and must be 0 in every contribution, since they would be released "
+                f"{loud} coordinates get no noise and must be 0 in every vector, since they would be released "
                 "as they are; leave them out, or give them a noise level"
             )
 
@@ -165,8 +165,8 @@ class DistributedNoise:
     def __post_init__(self) -> None:
         if self.colluders < 0 or self.honest < 1:
             raise PrivacyError(
-                f"at least one honest client must add noise: {self.min_noise_shares} survivors are promised and "
-                f"{self.colluders} of them may collude. Promise more survivors or tolerate fewer colluders"
+                f"at least one honest client must add noise: {self.min_noise_shares} noise shares are the minimum and "
+                f"{self.colluders} of them may collude. Require more shares or tolerate fewer colluders"
             )
         if min(self.total.variances) < self.honest * LEAST_SIGMA**2:
             raise PrivacyError(

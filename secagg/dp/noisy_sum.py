@@ -88,8 +88,8 @@ class NoisySum(ProtocolWrapper):
         if self.protocol.survivors_needed < self.noise.min_noise_shares:
             raise PrivacyError(
                 f"the noise counts on {self.noise.min_noise_shares} survivors and {self.protocol.name} releases "
-                f"totals of {self.protocol.survivors_needed}: raise its threshold or min_survivors, or promise fewer "
-                "(each client then adds more noise)"
+                f"totals of {self.protocol.survivors_needed}: raise its threshold or min_survivors, or lower "
+                "min_noise_shares (each client then adds more noise)"
             )
         assumed = self.protocol.guarantee.assumed_colluders
         if self.noise.colluders < assumed:

@@ -194,11 +194,11 @@ class Encrypted(Encoder):
             ]
         return [
             choice,
-            "  SEMI-HONEST: the server may look on but not lie; one that lies has the key holder decrypt a single "
-            f"client's vector (masked+{config.name} prevents it). Server and key holder must not collude",
+            "  SEMI-HONEST: the server must follow the protocol; a malicious one can have the key holder decrypt "
+            f"one client's vector (masked+{config.name} prevents it). Server and key holder must not collude",
             *([_CONFIRMS] if self.confirms_guesses else []),
             f"  and private while at most {max_colluding_clients(config.survivors_needed)} of the "
-            f"{len(config.clients)} clients collude with the server: they take their own vectors off a total",
+            f"{len(config.clients)} clients collude with the server: they can subtract their own vectors from a total",
             self._origin(),
         ]
 

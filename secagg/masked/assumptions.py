@@ -136,7 +136,7 @@ def complete_plan(n_clients: int, assumptions: Assumptions) -> Plan:
         raise ConfigurationError(
             f"{n} clients of which {corrupt} collude and {assumptions.dropouts(n)} vanish cannot be summed safely: "
             f"opening a secret must take at least {lowest} clients, and only {highest} are sure to stay. "
-            "Promise less corruption or fewer dropouts, or ask more clients"
+            "Assume less corruption or fewer dropouts, or ask more clients"
         )
     never = float("-inf")
     return Plan(n_clients=n, degree=n - 1, threshold=lowest, log2_opened=never, log2_split=never, log2_stuck=never)

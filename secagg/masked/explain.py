@@ -64,8 +64,8 @@ def explain_series(config: MaskedSum) -> str:
         [
             f"series of {config.name} sums over {_cohort(config)}, each sum with keys, seeds and shares of its own",
             *_guarantees(config),
-            f"  in the first sum a client sends {client_cost(config).messages_up} messages; the last of them carry the "
-            "second sum's set-up",
+            f"  in the first sum a client sends {client_cost(config).messages_up} messages; the last of them contain "
+            "the second sum's set-up",
             f"  in each sum after it a client {later_cost(config)}",
             "  a client that misses a vector or an unmasking stays out until a new series begins",
         ]
@@ -83,13 +83,13 @@ def _kind(config: MaskedSum) -> str:
 
 def _guarantees(config: MaskedSum) -> list[str]:
     server = (
-        "the server may lie: the roster's identities sign all that is said, and who survives"
+        "MALICIOUS SERVER: all messages and the survivor set are signed by the roster's identities"
         if config.guarantee.malicious_server
-        else "SEMI-HONEST: the server may look on but not lie; there are no identities (for simulations)"
+        else "SEMI-HONEST: the server must follow the protocol; there are no identities (for simulations)"
     )
     return [
         f"  {server}",
-        f"  a secret is shared among {config.holders} holders; {config.shares_needed} of them open it",
+        f"  a secret is shared among {config.holders} holders; {config.shares_needed} of them reconstruct it",
         f"  private while at most {config.max_colluding_clients} of the {len(config.clients)} clients collude with the "
         "server",
         f"  a total holds at least {config.survivors_needed} clients, else none is released"
@@ -101,14 +101,14 @@ def _guarantees(config: MaskedSum) -> list[str]:
 def _probabilities(config: MaskedSum) -> list[str]:
     n, promised = len(config.clients), config.assumptions
     if promised is None:
-        return ["  no corruption or dropout rate was promised: the two lines above hold for certain"]
+        return ["  no corruption or dropout rate was assumed: the two lines above hold for certain"]
     plan = complete_plan(n, promised) if config.degree is None else promised.plan_for(n, config.degree)
     assert plan is not None, "the parameters checked that there is a plan"
     return [
-        f"  promised: at most {promised.corrupt(n)} corrupt clients and {promised.dropouts(n)} dropouts; then",
-        f"    some client's secrets can be opened with probability <= {_power(plan.log2_opened)}",
-        f"    the sum falls into parts               with probability <= {_power(plan.log2_split)}",
-        f"    the sum gets stuck                     with probability <= {_power(plan.log2_stuck)}",
+        f"  assumed: at most {promised.corrupt(n)} corrupt clients and {promised.dropouts(n)} dropouts; then",
+        f"    some client's secrets are reconstructed with probability <= {_power(plan.log2_opened)}",
+        f"    the sum falls into parts                with probability <= {_power(plan.log2_split)}",
+        f"    the sum cannot be completed             with probability <= {_power(plan.log2_stuck)}",
     ]
 
 

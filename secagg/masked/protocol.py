@@ -274,7 +274,7 @@ class MaskedSum(EncodedSum):
             return
         if self.assumptions is not None and not self.assumptions.malicious_server:
             raise ConfigurationError(
-                "identities are for a server that may lie; state malicious_server=True, so that the threshold is right"
+                "with identities the assumptions need malicious_server=True, from which the threshold follows"
             )
 
     def _check_threshold(self) -> None:

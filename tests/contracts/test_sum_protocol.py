@@ -486,7 +486,7 @@ def test_stated_costs_are_the_measured_ones(row: Row) -> None:
 
 def test_a_sum_says_the_server_may_lie_where_its_guarantee_does(row: Row) -> None:
     protocol = make(row).protocol
-    assert ("the server may lie" in protocol.explain()) == protocol.guarantee.malicious_server
+    assert ("MALICIOUS SERVER" in protocol.explain()) == protocol.guarantee.malicious_server
 
 
 def test_a_guarantee_says_who_opens_an_upload(row: Row) -> None:

@@ -208,7 +208,7 @@ def test_one_colluder_more_than_stated_opens_a_vector_with_every_helper_honest()
 
 def test_where_every_helper_holds_seeds_of_its_own_a_lie_shifts_the_total_unnoticed() -> None:
     """What f = m - 1 does not protect from, and ``explain`` says so."""
-    assert "a helper that lies shifts the total unnoticed" in CONFIG.explain()
+    assert "a malicious helper can change the total undetected" in CONFIG.explain()
     hand = begun(until=MessageType.SET_CERTIFICATE)
     helper, honest = hand.sessions[11], hand.sessions[11]._sum
 

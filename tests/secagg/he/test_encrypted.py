@@ -106,7 +106,7 @@ def test_identities_sign_as_in_a_masked_sum(kind: str) -> None:
     everyone = replace(carried, secrets={**alone.secrets, **carried.secrets})
     run = run_in_memory(everyone, vectors_of(), dropouts={9: 4})
     assert run.result.total.tobytes() == sum(vectors_of().values()).tobytes()
-    assert "the server may lie" in carried.protocol.explain()
+    assert "MALICIOUS SERVER" in carried.protocol.explain()
 
 
 @each_masked
