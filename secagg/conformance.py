@@ -351,8 +351,8 @@ def _opened(config: CommitteeSum, party: PartyId, message: bytes, keys: Mapping[
     """Return the content of an upload: decrypted boxes, commitments, vector, and whether it is signed."""
     upload = CommitteeInput.read(Reader(memoryview(payload_of(message)), peer=party), config)
     boxes = {p: keys[p].open(box, BOX_LABEL, box_binding(config.digest, party, p)) for p, box in upload.boxes.items()}
-    said = upload.entry(config.helpers[0]).statement(config.digest, party)
-    signed = config.is_authenticated and verifies(config.identity_of(party), upload.signature, said)
+    signed_bytes = upload.entry(config.helpers[0]).statement(config.digest, party)
+    signed = config.is_authenticated and verifies(config.identity_of(party), upload.signature, signed_bytes)
     return boxes, upload.commitments, upload.vector, signed
 
 

@@ -327,7 +327,7 @@ class DurableServer:
             try:
                 self._unstored = self._session.close_round()
             except LocalProtocolError:
-                raise  # nothing happened, so what is stored stands
+                raise  # nothing changed, so the stored record is valid
             except SecureSumError:
                 self._save()  # an aborted session stays aborted after a restart
                 raise

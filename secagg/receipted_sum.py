@@ -314,10 +314,10 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
             return None
         return self._noted(self._under.receive(message))
 
-    def _noted(self, said: bytes | None) -> bytes | None:
-        if said is not None and carries_vector(said):
-            self._kept.upload = hashlib.sha256(said).digest()
-        return said
+    def _noted(self, message: bytes | None) -> bytes | None:
+        if message is not None and carries_vector(message):
+            self._kept.upload = hashlib.sha256(message).digest()
+        return message
 
     def _consented(self, protocol: SumProtocol, survivors: Survivors | None, rows: DataFingerprints) -> None:
         self._kept.survivors = ()  # after a no it signs nothing of this total
@@ -331,22 +331,22 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
         asked = CountersignRequest.read(reader)
         if self.party not in config.countersigners:
             raise RemoteProtocolError("it asks for a countersignature of a party that gives none", peer=SERVER)
-        told = Statement(
+        stated = Statement(
             configuration=config.digest,
             survivors=tuple(party for party in config.clients if party not in set(asked.dropouts)),
             uploads=asked.uploads,
             total=asked.total,
         )
         own = Inclusion(party=self.party, upload=self._kept.upload, path=asked.path)
-        self._check(told, own if self.party in config.clients else None)
-        fingerprint = hashlib.sha256(statement(COUNTERSIGNER_LABEL, *told.parts)).digest()
+        self._check(stated, own if self.party in config.clients else None)
+        fingerprint = hashlib.sha256(statement(COUNTERSIGNER_LABEL, *stated.parts)).digest()
         if self._kept.signed == fingerprint:
             raise RepeatedMessageError("this request for a countersignature was answered already", peer=SERVER)
         if self._kept.signed:
             raise RemoteProtocolError("it wants a second total of one sum countersigned; a sum has one", peer=SERVER)
         assert self._identity is not None
         self._kept.signed = fingerprint
-        return self._seal_message(MessageType.COUNTERSIGNATURE, self._identity.sign(COUNTERSIGNER_LABEL, *told.parts))
+        return self._seal_message(MessageType.COUNTERSIGNATURE, self._identity.sign(COUNTERSIGNER_LABEL, *stated.parts))
 
     def _take(self, message: bytes) -> None:
         """Verify and store a receipt: it must include this party's upload and match the countersigned statement."""
@@ -359,14 +359,14 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
         except ReceiptError as error:
             raise RemoteProtocolError(f"its receipt is not valid: {error}", peer=SERVER) from error
         self._check(receipt.statement, receipt.inclusion)
-        said = hashlib.sha256(statement(COUNTERSIGNER_LABEL, *receipt.statement.parts)).digest()
-        if self._kept.receipt or self._kept.signed not in (b"", said):
+        signed = hashlib.sha256(statement(COUNTERSIGNER_LABEL, *receipt.statement.parts)).digest()
+        if self._kept.receipt or self._kept.signed not in (b"", signed):
             raise RemoteProtocolError("its receipt is of another total than before; keep both against it", peer=SERVER)
         if self._keep is not None:
             self._keep(payload)
         self._kept.receipt = payload
 
-    def _check(self, told: Statement, inclusion: Inclusion | None) -> None:
+    def _check(self, stated: Statement, inclusion: Inclusion | None) -> None:
         """Refuse a statement without this client's own upload, or about survivors that were not approved."""
         kept = self._kept
         if inclusion is not None:
@@ -375,7 +375,7 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
                     "it has a total signed that says nothing of this client's upload", peer=SERVER
                 )
             try:
-                check_path(told, inclusion)
+                check_path(stated, inclusion)
             except ReceiptError as error:
                 raise RemoteProtocolError(
                     f"it left this client out, or changed its upload: {error}", peer=SERVER
@@ -384,7 +384,7 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
             raise RemoteProtocolError(
                 "it has a total signed before this client was asked to agree to the survivors", peer=SERVER
             )
-        if kept.survivors != told.survivors and (kept.survivors is not None or inclusion is None):
+        if kept.survivors != stated.survivors and (kept.survivors is not None or inclusion is None):
             raise RemoteProtocolError("it has other survivors signed than this party agreed to", peer=SERVER)
 
 
@@ -447,8 +447,8 @@ class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
         frame = self._open_message(message, sender)
         self._kept.round.check(sender, frame)
         signature = bytes(frame.payload)
-        said = statement(COUNTERSIGNER_LABEL, *self._told()[0].parts)
-        if len(signature) != SIGNATURE_BYTES or not verifies(self._config.identity_of(sender), signature, said):
+        signed = statement(COUNTERSIGNER_LABEL, *self._statement()[0].parts)
+        if len(signature) != SIGNATURE_BYTES or not verifies(self._config.identity_of(sender), signature, signed):
             raise RemoteProtocolError("its countersignature is not one on this total", peer=sender)
         self._kept.round.accept(sender)
         self._kept.countersignatures[sender] = signature
@@ -472,17 +472,17 @@ class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
         raise LocalProtocolError("this session is over; start a new one")
 
     def _ask(self) -> Mapping[PartyId, bytes]:
-        told, paths = self._told()
-        asked = {SignedBy.CLIENTS: told.survivors, SignedBy.HELPERS: self._config.helpers}.get(self._config.signed_by)
+        stated, paths = self._statement()
+        asked = {SignedBy.CLIENTS: stated.survivors, SignedBy.HELPERS: self._config.helpers}.get(self._config.signed_by)
         if asked is None:
             return self._give()
         self._kept.stage, self._kept.round = Stage.COUNTERSIGNING, Round.of(MessageType.COUNTERSIGNATURE, asked)
-        dropouts = tuple(party for party in self._config.clients if party not in set(told.survivors))
+        dropouts = tuple(party for party in self._config.clients if party not in set(stated.survivors))
         return {
             party: self._seal_message(
                 MessageType.COUNTERSIGN_REQUEST,
                 CountersignRequest(
-                    dropouts=dropouts, uploads=told.uploads, total=told.total, path=paths.get(party, ())
+                    dropouts=dropouts, uploads=stated.uploads, total=stated.total, path=paths.get(party, ())
                 ).to_payload(),
                 party,
             )
@@ -499,21 +499,21 @@ class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
                 replace(receipt, inclusion=Inclusion(party=party, upload=uploads[party], path=path)).to_bytes(),
                 party,
             )
-            for party, path in self._told()[1].items()
+            for party, path in self._statement()[1].items()
         }
 
     def _issue(self) -> Receipt:
-        (told, _), identity = self._told(), self._identity
+        (stated, _), identity = self._statement(), self._identity
         assert identity is not None
         enough = sorted(self._kept.countersignatures)[: self._config.quorum]
         return Receipt(
-            statement=told,
-            signature=identity.sign(SERVER_LABEL, *told.parts),
+            statement=stated,
+            signature=identity.sign(SERVER_LABEL, *stated.parts),
             countersignatures={party: self._kept.countersignatures[party] for party in enough},
-            opening=commitment_opening(identity, told.configuration),
+            opening=commitment_opening(identity, stated.configuration),
         )
 
-    def _told(self) -> tuple[Statement, dict[PartyId, Path]]:
+    def _statement(self) -> tuple[Statement, dict[PartyId, Path]]:
         """Return the statement about the total and the Merkle path of each upload (cached)."""
         if self._made is None:
             result, identity, digest = self._under.result, self._identity, self._config.digest
@@ -521,6 +521,6 @@ class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
             assert identity is not None
             root, paths = upload_tree({party: self._kept.uploads[party] for party in result.survivors})
             total = commitment(result.total, commitment_opening(identity, digest), digest)
-            told = Statement(configuration=digest, survivors=result.survivors, uploads=root, total=total)
-            self._made = told, paths
+            stated = Statement(configuration=digest, survivors=result.survivors, uploads=root, total=total)
+            self._made = stated, paths
         return self._made

@@ -128,9 +128,9 @@ class Receipt:
             check_path(self.statement, self.inclusion)
 
     def _check_countersignatures(self, countersigners: Mapping[PartyId, bytes], needed: int) -> None:
-        said = statement(COUNTERSIGNER_LABEL, *self.statement.parts)
+        signed = statement(COUNTERSIGNER_LABEL, *self.statement.parts)
         for party, signature in self.countersignatures.items():
-            if not verifies(countersigners.get(party, b""), signature, said):
+            if not verifies(countersigners.get(party, b""), signature, signed):
                 raise ReceiptError(f"the countersignature of party {party} is forged, or it is nobody who may give one")
         if len(self.countersignatures) < needed:
             raise ReceiptError(
@@ -154,10 +154,10 @@ class Receipt:
 
     def to_bytes(self) -> bytes:
         """Return the receipt as bytes."""
-        said, own, proof = self.statement, self.inclusion, b"\0"
+        stated, own, proof = self.statement, self.inclusion, b"\0"
         if own is not None:
             proof = b"\1" + own.party.to_bytes(4, "big") + own.upload + write_path(own.path)
-        signed = said.configuration + said.uploads + said.total + self.signature + write_parties(said.survivors)
+        signed = stated.configuration + stated.uploads + stated.total + self.signature + write_parties(stated.survivors)
         opening = bytes([bool(self.opening)]) + self.opening
         return _MAGIC + signed + write_entries(dict(self.countersignatures)) + opening + proof
 
@@ -242,14 +242,14 @@ def upload_tree(uploads: Mapping[PartyId, bytes]) -> tuple[bytes, dict[PartyId, 
     return root, dict(zip(sorted(uploads), paths, strict=True))
 
 
-def check_path(said: Statement, inclusion: Inclusion) -> None:
+def check_path(stated: Statement, inclusion: Inclusion) -> None:
     """Verify an inclusion proof against a statement: RFC 9162, section 2.1.3.2.
 
     Raises:
         ReceiptError: the upload is not among the signed ones.
     """
-    leaf, parties = _leaf(inclusion.party, inclusion.upload), said.survivors
-    if inclusion.party not in parties or said.uploads != _root(
+    leaf, parties = _leaf(inclusion.party, inclusion.upload), stated.survivors
+    if inclusion.party not in parties or stated.uploads != _root(
         leaf, parties.index(inclusion.party), len(parties), inclusion.path
     ):
         raise ReceiptError(f"the upload of party {inclusion.party} is not among those that were signed")

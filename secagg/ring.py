@@ -115,7 +115,7 @@ def _unpack(segment: Segment, data: bytes | memoryview) -> Words:
     wider: Words = np.ndarray((segment.size - 1,), segment.word, data, strides=(entry,))
     np.bitwise_and(wider, segment.word.type((1 << 8 * entry) - 1), out=words[:-1])
     words[-1] = int.from_bytes(data[-entry:], "little")
-    words.setflags(write=False)  # like the view above: whoever wants to add makes a copy
+    words.setflags(write=False)  # like the view above; make a copy to add to it
     return words
 
 

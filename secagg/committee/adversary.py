@@ -41,8 +41,8 @@ def unmask_upload(config: CommitteeSum, knowledge: CoalitionView, target: PartyI
     for of_box in opened_boxes(config, knowledge, target).values():
         seeds |= of_box
     for place, seed in product(range(config.seed_sharing.n_seeds), frozenset(seeds.values())):
-        said = message.commitments[place * HASH_BYTES : (place + 1) * HASH_BYTES]
-        if place not in seeds and said == seed_commitment(config.digest, target, place, seed):
+        commitment = message.commitments[place * HASH_BYTES : (place + 1) * HASH_BYTES]
+        if place not in seeds and commitment == seed_commitment(config.digest, target, place, seed):
             seeds[place] = seed
     masks = [(mask_seed(config.digest, target, place, seed), -1) for place, seed in seeds.items()]
     add_masks(vector, masks, config.digest)

@@ -72,5 +72,5 @@ class CommitteeClient(OneShotClient):
         if self._identity is None:
             return message
         entry = message.entry(self._config.helpers[0])
-        said = (self._config.digest, number(self.party), entry.commitments, entry.box_hashes)
-        return replace(message, signature=self._identity.sign(SEEDS_LABEL, *said))
+        signed = (self._config.digest, number(self.party), entry.commitments, entry.box_hashes)
+        return replace(message, signature=self._identity.sign(SEEDS_LABEL, *signed))

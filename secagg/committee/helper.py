@@ -201,8 +201,8 @@ class CommitteeHelper(Party, Stored[HelperKept]):
     def _fix(self, survivors: tuple[PartyId, ...]) -> None:
         """Fix the survivors, after the approval callback."""
         self._check_number(survivors, tuple(self._kept.seeds))
-        said = {client: fingerprint_in(self._kept.seeds[client]) for client in survivors}
-        self._ask_consent(survivors, {client: rows for client, rows in said.items() if rows})
+        fingerprints = {client: fingerprint_in(self._kept.seeds[client]) for client in survivors}
+        self._ask_consent(survivors, {client: rows for client, rows in fingerprints.items() if rows})
         self._kept.seeds = {client: self._kept.seeds[client] for client in survivors}
         self._kept.seed_digests = {client: self._kept.seed_digests[client] for client in survivors}
 

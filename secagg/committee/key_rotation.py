@@ -154,7 +154,7 @@ class KeyRotation:
         except SnapshotError:
             if number is None:
                 raise
-            last = 0  # of another identity: its owner's word for the number stands in
+            last = 0  # the store is of another identity; its owner gave the number
         epoch = last + 1 if number is None else number
         if not last < epoch <= LAST_EPOCH or seconds <= 0:
             raise ConfigurationError(

@@ -276,9 +276,9 @@ def mask_seed(digest: bytes, client: PartyId, place: int, seed: bytes) -> bytes:
     return derive_key(seed, "committee mask", digest, number(client), number(place))
 
 
-def set_hash(digest: bytes, said: Mapping[PartyId, bytes]) -> bytes:
+def set_hash(digest: bytes, seed_digests: Mapping[PartyId, bytes]) -> bytes:
     """Return the hash that helpers sign: survivors, each with the hash of its statement about its seeds."""
-    entries = b"".join(number(party) + said[party] for party in sorted(said))
+    entries = b"".join(number(party) + seed_digests[party] for party in sorted(seed_digests))
     return hashlib.sha256(statement(SET_LABEL, digest, entries)).digest()
 
 

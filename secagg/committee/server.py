@@ -118,17 +118,17 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         config, message = self._config, CommitteeInput.read(reader, self._config)
         if tuple(message.boxes) != config.helpers:
             raise RemoteProtocolError("it must seal a box for each helper of this sum", peer=sender)
-        said = message.entry(config.helpers[0]).statement(config.digest, sender)
-        if config.is_authenticated and not verifies(config.identity(sender), message.signature, said):
+        signed = message.entry(config.helpers[0]).statement(config.digest, sender)
+        if config.is_authenticated and not verifies(config.identity(sender), message.signature, signed):
             raise RemoteProtocolError("its seeds are not signed by its identity", peer=sender)
         self._kept.sum.add(sender, message.vector)
         self._kept.inputs[sender] = replace(message, vector=b"").to_payload()
-        self._kept.seed_digests[sender] = hashlib.sha256(said).digest()
+        self._kept.seed_digests[sender] = hashlib.sha256(signed).digest()
 
     def _deliver_seeds(self, round_: Round) -> Mapping[PartyId, bytes]:
         config, inputs = self._config, self._kept.inputs
         round_.need(config.min_survivors)
-        read = {  # of all boxes there is one copy at a time beside the messages
+        read = {  # one copy of all boxes at a time, in addition to the messages
             party: CommitteeInput.read(Reader(memoryview(inputs.pop(party)), peer=party), config, has_vector=False)
             for party in sorted(inputs)
         }
@@ -155,7 +155,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         named, ignored = resolve_complaints(kept.complaints, corrupt=config.corrupt, most_each=most_each)
         left_out = kept.sum.sharing(named)
         kept.sum.leave_out(left_out)
-        kept.seed_digests = {party: said for party, said in sorted(kept.seed_digests.items()) if party not in left_out}
+        kept.seed_digests = {p: one for p, one in sorted(kept.seed_digests.items()) if p not in left_out}
         if len(kept.seed_digests) < config.min_survivors:
             came, cohort = len(kept.seed_digests), len(config.clients)
             raise TooFewSurvivorsError(stage=round_.answer.name, needed=config.min_survivors, came=came, cohort=cohort)
@@ -202,11 +202,11 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
     def _hashes_of(self, place: int) -> dict[PartyId, bytes]:
         """Return the hashes of a set's mask sum, by holder."""
         hashes = {}
-        for helper, said in self._kept.hashes.items():
+        for helper, theirs in self._kept.hashes.items():
             places = self._config.seed_sharing.sets_of(helper)
             if place in places:
                 start = places.index(place) * HASH_BYTES
-                hashes[helper] = said[start : start + HASH_BYTES]
+                hashes[helper] = theirs[start : start + HASH_BYTES]
         return hashes
 
     def _ask_for_sums(self, round_: Round) -> Mapping[PartyId, bytes]:

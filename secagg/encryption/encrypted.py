@@ -218,8 +218,8 @@ class Encrypted(Encoder):
                 f"a signed context needs the key holder's identity, an Ed25519 public key of {IDENTITY_BYTES} bytes "
                 "from the operator"
             )
-        said = _statement(self.public_context, self.parameters, session_id, self.key_holder)
-        if not is_signed(self.holder_identity, self.signature, _LABEL, *said):
+        signed = _statement(self.public_context, self.parameters, session_id, self.key_holder)
+        if not is_signed(self.holder_identity, self.signature, _LABEL, *signed):
             raise ConfigurationError(
                 f"the public context is not signed by key holder {self.key_holder} for this session: somebody swapped "
                 "the key, or the signature is of another session; encrypt nothing under it, and ask the operator"

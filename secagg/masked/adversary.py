@@ -103,9 +103,9 @@ def _shares(
                     of_key[holder], of_seed[holder] = pair[:SHARE_BYTES], pair[SHARE_BYTES:]
     for sender, payload in knowledge.payloads(MessageType.UNMASK_SHARES):
         revealed = UnmaskShares.read(Reader(memoryview(payload), peer=sender))
-        for shares, said in ((of_key, revealed.mask_key_shares), (of_seed, revealed.self_mask_shares)):
-            if target in said:
-                shares[sender] = said[target]
+        for shares, revealed_shares in ((of_key, revealed.mask_key_shares), (of_seed, revealed.self_mask_shares)):
+            if target in revealed_shares:
+                shares[sender] = revealed_shares[target]
     return of_key, of_seed, commitment
 
 

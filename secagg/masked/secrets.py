@@ -54,10 +54,10 @@ def self_mask_commitment(seed: bytes, setup_digest: bytes, party: PartyId) -> by
 
 def keys_are_signed(config: MaskedSum, keys: AdvertisedKeys, party: PartyId) -> bool:
     """Return whether ``party`` signed the message with these keys."""
-    said = signed_statement(
+    signed = signed_statement(
         MessageType.ADVERTISED_KEYS, keys.to_payload(), digest=config.setup_digest, sender=party, recipient=SERVER
     )
-    return verifies(config.identity(party), keys.signature, said)
+    return verifies(config.identity(party), keys.signature, signed)
 
 
 def sign_survivors(identity: IdentityKey, dropouts: Iterable[PartyId], digest: bytes) -> bytes:

@@ -58,7 +58,7 @@ def has_small_order(public: bytes) -> bool:
     return int.from_bytes(public, "little") % 2**255 % _P in _SMALL
 
 
-def verifies(public: bytes, signature: bytes, said: bytes) -> bool:
+def verifies(public: bytes, signature: bytes, message: bytes) -> bool:
     """Return whether a signature of these bytes, from ``statement``, is valid; for many signatures of one statement.
 
     Signatures under a key of small order are never valid.
@@ -66,7 +66,7 @@ def verifies(public: bytes, signature: bytes, said: bytes) -> bool:
     if has_small_order(public):
         return False
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, said)
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):
         return False
     return True
