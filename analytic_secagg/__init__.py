@@ -32,7 +32,7 @@ __all__ = [
     "with_classes",
 ]
 
-_ROOMS = tuple(
+_MODULES = tuple(
     f"analytic_secagg.{name}"
     for name in ("changes", "federated_model", "federation", "in_process", "privacy", "release")
 )
@@ -41,7 +41,7 @@ _ROOMS = tuple(
 def __getattr__(name: str) -> object:
     """Load a name when it is first asked for: the commands stand in this package, and must heed Ctrl-C before numpy."""
     if name in __all__:
-        return next(vars(room)[name] for room in map(importlib.import_module, _ROOMS) if name in vars(room))
+        return next(vars(module)[name] for module in map(importlib.import_module, _MODULES) if name in vars(module))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -15,7 +15,7 @@ from analytic.errors import InvalidRowsError
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.statistics import IntVector
 from analytic_secagg.errors import FederationError
-from analytic_secagg.privacy import PrivacyPlan, PrivateForm, is_bounded, reach_beyond
+from analytic_secagg.privacy import PrivacyPlan, PrivateForm, is_bounded, violates_sensitivity
 from analytic_secagg.release import Concern, ReleasePolicy
 from secagg import Layout, PartyId, SumProtocol, SumResult
 from secagg.dp import Ledger, PrivacyError
@@ -146,7 +146,7 @@ class Step(Generic[M]):
             )
         vector = self.spec.to_vector(self.learner.client_statistics(self.model, rows))
         weight = len(rows) if rows.weights is None else int(rows.weights.sum())
-        if self.noise is not None and reach_beyond(self.learner, self.spec.from_vector(vector), weight):
+        if self.noise is not None and violates_sensitivity(self.learner, self.spec.from_vector(vector), weight):
             raise PrivacyError(
                 f"the statistics of these {len(rows)} rows must have a trace and sums that so many rows within the "
                 "public bound can have, since the noise is sized for it, and they reach beyond: rows were not brought "
@@ -160,12 +160,12 @@ class Step(Generic[M]):
         triangles = [segment.size for segment in self.layout.segments if segment.name.split()[0] == "gram"]
         return max((math.isqrt(2 * size) for size in triangles), default=0)
 
-    def room(self, n_clients: int) -> Layout:
+    def with_headroom(self, n_clients: int) -> Layout:
         """Return the layout that the sum must have: wide enough for the noise of so many clients."""
-        return self.layout if self.noise is None else self.noise.room(self.number, self.layout, n_clients)
+        return self.layout if self.noise is None else self.noise.with_headroom(self.number, self.layout, n_clients)
 
     def over(self, protocol: SumProtocol) -> SumProtocol:
-        """Return the sum with its noise over one that has the layout ``room``; the same one where totals are exact.
+        """Return the noisy sum over one with the layout ``with_headroom``; the same one where totals are exact.
 
         Raises:
             secagg.dp.PrivacyError: the sum under it releases totals of fewer survivors than promised, or has no room.
@@ -192,7 +192,7 @@ class SumRecord:
         survivors: the clients whose vectors are in the total, ascending.
         concerns: what the total gives away besides, where a release policy looked at it.
         disputes: (owner, holder) of each wrong share that was done without, or two helpers whose sums differ; see
-            ``SumResult.liars``.
+            ``SumResult.malicious_parties``.
         complaints: (client, helper) where a helper says that it cannot use the client's seeds.
     """
 

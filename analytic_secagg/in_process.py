@@ -33,7 +33,7 @@ class Cost:
     """
 
     messages_by_sum: list[int] = field(default_factory=list)
-    heavy_messages: int = 0
+    vector_messages: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
     seconds: float = 0.0
@@ -85,7 +85,7 @@ class FederatedRun(Generic[M]):
         for party, traffic in run.traffic.items():
             cost = self.cost_of(party)
             cost.messages_by_sum.append(traffic.messages_up)
-            cost.heavy_messages += traffic.heavy_messages
+            cost.vector_messages += traffic.vector_messages
             cost.bytes_up += traffic.bytes_up
             cost.bytes_down += traffic.bytes_down
             cost.seconds += traffic.seconds
@@ -133,7 +133,7 @@ def run_federation(
         contributions = {
             party: _timed(step, party, rows, finished.cost_of(party), tick, together) for party, rows in clients.items()
         }
-        parties = sums.next_sum(step.room(len(clients)), step.context)
+        parties = sums.next_sum(step.with_headroom(len(clients)), step.context)
         parties = replace(parties, protocol=step.over(parties.protocol))
         step.charge(ledger, session_id=parties.protocol.digest)
         run = run_in_memory(parties, contributions, dropouts=dropouts(len(federation.sums)))

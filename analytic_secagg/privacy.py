@@ -25,7 +25,7 @@ from secagg.dp import (
     Release,
     calibrate,
     guarantee,
-    make_room,
+    with_headroom,
 )
 from secagg.dp.accountant import check_unit_and_adjacency
 from secagg.dp.conversions import check_epsilon_delta
@@ -67,7 +67,7 @@ def is_bounded(learner: AnalyticLearner[Any]) -> bool:
     return isinstance(learner, Boundable) and learner.row_map is not None
 
 
-def reach_beyond(learner: AnalyticLearner[Any], statistics: Any, n_rows: int) -> bool:
+def violates_sensitivity(learner: AnalyticLearner[Any], statistics: Any, n_rows: int) -> bool:
     """Return whether statistics cannot be those of so many rows within the ball and format of a learner's private form.
 
     Of n rows of norm at most L, in lattice units, trace(G) <= n L^2, and no sum of entries is above n L. Forms that
@@ -256,7 +256,7 @@ class PrivacyPlan:
         total = CoordinateNoise(levels=own.levels, variances=scales.variances)
         if self.promised_survivors is None:
             return total
-        return DistributedNoise(total=total, promised_survivors=self.promised_survivors, colluders=self.colluders)
+        return DistributedNoise(total=total, min_noise_shares=self.promised_survivors, colluders=self.colluders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -264,7 +264,7 @@ class PrivateForm:
     """A learner with noise in each of its sums, and what they cost.
 
     A run takes ``learner`` in place of the one that the plan was applied to and, for the sum of each number from 0,
-    charges the ledger, gives the sum under the noise the layout ``room`` and sums over ``over`` it.
+    charges the ledger, gives the sum under the noise the layout ``with_headroom`` and sums over ``over`` it.
 
     Args:
         plan: the promise.
@@ -318,7 +318,7 @@ class PrivateForm:
             )
         return number
 
-    def room(self, number: int, layout: Layout, n_clients: int) -> Layout:
+    def with_headroom(self, number: int, layout: Layout, n_clients: int) -> Layout:
         """The layout of the protocol under the noise: wide enough for every client's largest share, and bound to it.
 
         Args:
@@ -328,11 +328,11 @@ class PrivateForm:
         """
         noise = self.noises[number]
         if isinstance(noise, DistributedNoise):
-            return make_room(layout, n_clients, noise)
+            return with_headroom(layout, n_clients, noise)
         return replace(layout, agreed=noise.digest)
 
     def over(self, number: int, protocol: SumProtocol, layout: Layout) -> SumProtocol:
-        """The noisy sum over a protocol that has the layout ``room``.
+        """The noisy sum over a protocol that has the layout ``with_headroom``.
 
         Raises:
             PrivacyError: the protocol releases totals of fewer survivors than promised, or lacks the room.

@@ -39,14 +39,14 @@ N_LIARS = 5
 """With the lowest numbers: asked before others, and so in the way of many secrets."""
 
 
-def planned(clients: tuple[PartyId, ...], *, server_may_lie: bool = False) -> InOneProcess:
+def planned(clients: tuple[PartyId, ...], *, malicious_server: bool = False) -> InOneProcess:
     """Plan the sparsest graph for a tenth of corrupt clients and three tenths of dropouts; all parties of the sum."""
-    keys = {party: IdentityKey.generate() for party in (SERVER, *clients)} if server_may_lie else {}
+    keys = {party: IdentityKey.generate() for party in (SERVER, *clients)} if malicious_server else {}
     protocol = MaskedSum.planned(
         layout=LAYOUT,
         clients=clients,
         session_id=new_session_id(),
-        assumptions=Assumptions(malicious_server=server_may_lie),
+        assumptions=Assumptions(malicious_server=malicious_server),
         graph_seed=b"public and fixed beforehand",
         identities=tuple(keys[party].public for party in clients) if keys else (),
         server_identity=keys[SERVER].public if keys else b"",
@@ -109,7 +109,7 @@ def unmasked(parties: InOneProcess, liars: frozenset[PartyId]) -> tuple[InMemory
     """Run a sum of which one client drops out before the unmasking, and return with it the unmasking's CPU seconds.
 
     The total is checked, and so is whose shares are named. (Who lied for sure is another question: see
-    ``SumResult.liars``, which takes a client's word against more others than may be corrupt.)
+    ``SumResult.malicious_parties``, which takes a client's word against more others than may be corrupt.)
     """
     clients = parties.clients
     timed = Timed(protocol=parties.protocol, secrets=parties.secrets)
@@ -131,7 +131,7 @@ def main() -> None:
     # All of 10 000 clients check the same 5 501 signatures, which is most of an hour; the server's work is measured.
     client.verifies = lru_cache(maxsize=None)(client.verifies)  # type: ignore[attr-defined]
     with one_thread():
-        parties = planned(clients, server_may_lie=SERVERS[arguments.server])
+        parties = planned(clients, malicious_server=SERVERS[arguments.server])
         _, seconds = unmasked(parties, frozenset(clients[: arguments.n_liars]))
         print(json.dumps({"cpu_seconds": seconds, "peak_bytes": peak_rss_bytes()}))
 

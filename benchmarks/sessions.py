@@ -28,7 +28,7 @@ from secagg import (
     new_session_id,
     run_in_memory,
 )
-from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, make_room
+from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, with_headroom
 from secagg.in_memory import Parties
 from simulations.compare.memory import peak_rss_bytes
 
@@ -274,8 +274,8 @@ def _mode(name: str, cohort: Cohort) -> Parties:
 def with_noise(cohort: Cohort) -> SumProtocol:
     """Masked sums to which each client adds its share of discrete Gaussian noise."""
     total = CoordinateNoise(levels=np.ones(cohort.layout.size, dtype=np.uint8), variances=(NOISE_VARIANCE,))
-    noise = DistributedNoise(total=total, promised_survivors=2 * cohort.n_clients // 3)
-    room = make_room(cohort.layout, cohort.n_clients, noise)
+    noise = DistributedNoise(total=total, min_noise_shares=2 * cohort.n_clients // 3)
+    room = with_headroom(cohort.layout, cohort.n_clients, noise)
     masked = MaskedSum(layout=room, clients=cohort.clients, session_id=new_session_id())
     return NoisySum(protocol=masked, layout=cohort.layout, noise=noise)
 

@@ -1,11 +1,18 @@
-"""Sums of integer vectors that nobody may see.
+"""Secure aggregation: sums of integer vectors without revealing the vectors.
 
-What stands here is what programs need; so do the faces `secagg.masked`, `secagg.committee`, `secagg.encryption` and
-`secagg.dp`. All other modules are how it is done and may change.
+Public names are those of `secagg`, `secagg.committee`, `secagg.encryption` and `secagg.dp`. All other modules are
+implementation and may change.
+
+>>> import numpy as np
+>>> from secagg import Layout, MaskedSum, new_session_id, run_in_memory
+>>> layout = Layout.of([("counts", 2, 1000)])  # name, size, bound of the total
+>>> protocol = MaskedSum(layout=layout, clients=(1, 2, 3), session_id=new_session_id())
+>>> run_in_memory(protocol, {1: np.array([5, 1]), 2: np.array([7, 0]), 3: np.array([1, 1])}).result.total
+array([13,  2])
 """
 
 from secagg.beacon import seed_of_beacon
-from secagg.committee import CommitteeSum
+from secagg.committee.protocol import CommitteeSum
 from secagg.config import new_session_id
 from secagg.durable import DurableClient, DurableServer, FileStore, Store
 from secagg.entropy import InsecureSeededEntropy, os_entropy
@@ -25,12 +32,12 @@ from secagg.errors import (
     TooFewSurvivorsError,
 )
 from secagg.in_memory import InMemoryRun, InOneProcess, run_in_memory
-from secagg.layout import IntVector, Layout, Segment
-from secagg.masked import Assumptions, MaskedSum
+from secagg.layout import IntVector, Layout
+from secagg.masked.assumptions import Assumptions
+from secagg.masked.protocol import MaskedSum
 from secagg.masked.series import MaskedSeries
 from secagg.plain import PlainSum
 from secagg.policy import ClientPolicy, NoiseDemand
-from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
 from secagg.receipted_sum import ReceiptedSum, SignedBy
 from secagg.receipts import Receipt, check_evidence
@@ -39,7 +46,6 @@ from secagg.sums import Guarantee, PartySecrets, SumProtocol
 
 __all__ = [
     "Assumptions",
-    "BoxKey",
     "ClientPolicy",
     "ClientSession",
     "CommitteeSum",
@@ -71,7 +77,6 @@ __all__ = [
     "RemoteProtocolError",
     "RepeatedMessageError",
     "SecureSumError",
-    "Segment",
     "ServerSession",
     "SignedBy",
     "SnapshotError",

@@ -1,20 +1,19 @@
-"""Graph seeds that no server can choose: from a random value that the operator pins and the cohort, nothing else.
+"""Graph seeds that a server cannot choose: derived from the operator's random value (the beacon) and the cohort.
 
-A sparse graph is safe but for a chance of 2^-security_bits, and only for corrupt clients that were settled before its
-seed was drawn. Who may look at several graphs and take one multiplies that chance: among g graphs it is at most
-g 2^-security_bits (union bound), so a choice of g costs log2(g) bits. Here is what a server could choose, and what
-becomes of it:
+A sparse graph is unsafe with probability at most 2^-security_bits, if the corrupt clients were fixed before its seed
+was drawn. An adversary that can choose one of g graphs multiplies this probability by at most g (union bound): g graphs
+cost log2(g) bits. A server could try to choose:
 
-- session ids, layouts, contexts, aborted tries: in no seed, so that they change no graph;
-- the cohort: in the seed, and a site that demands a beacon takes part with its whole roster only;
-- further graphs of the same beacon (``number`` from 1, where the first one got stuck): a site says how many it
-  accepts, and pays log2 of that;
-- the degree, by proposing other assumptions: it is in no seed, so that there is one permutation of the clients, and
-  every site pays log2 of the number of degrees that there are. A threshold above the lowest that a degree needs only
-  makes the event smaller, so it costs nothing.
+- session ids, layouts, contexts, aborted sessions: they are not in the seed and do not change the graph;
+- the cohort: it is in the seed, and a site that requires a beacon takes part with its whole roster only;
+- further graphs of the same beacon (``number`` from 1, after a sum that could not be completed): a site states how many
+  it accepts, at log2 of that number in bits;
+- the degree, by proposing other assumptions: it is not in the seed, so there is one permutation of the clients, and
+  every site accounts for log2 of the number of degrees. A larger threshold makes the event less likely and costs
+  nothing.
 
-The operator draws the beacon after all keys of the roster have come in, and a new one whenever the roster changes:
-clients that are corrupted because of where they stand in a known graph are in no theorem.
+The operator draws the beacon after all keys of the roster are known, and a new one whenever the roster changes: the
+bounds do not hold for clients that are corrupted because of their place in a known graph.
 """
 
 from __future__ import annotations
@@ -34,12 +33,15 @@ def seed_of_beacon(beacon: bytes, clients: tuple[PartyId, ...], *, number: int =
     """Return the 32-byte graph seed of a cohort: SHA-256 of beacon, number and clients.
 
     Args:
-        beacon: 32 random bytes that the operator drew once the roster was settled.
+        beacon: 32 random bytes that the operator drew after the roster was fixed.
         clients: the cohort, ascending.
-        number: which graph of this beacon; a site accepts 0 alone unless it says otherwise.
+        number: number of the graph of this beacon, from 0. A site accepts only 0 unless its policy allows more.
 
     Raises:
-        ConfigurationError: no 32 bytes, or no number.
+        ConfigurationError: ``beacon`` has another length, or ``number`` is out of range.
+
+    >>> len(seed_of_beacon(bytes(32), (1, 2, 3)))
+    32
     """
     if type(beacon) is not bytes or len(beacon) != BEACON_BYTES:
         raise ConfigurationError(f"a beacon is {BEACON_BYTES} random bytes from the operator; draw it with os.urandom")
@@ -51,7 +53,7 @@ def seed_of_beacon(beacon: bytes, clients: tuple[PartyId, ...], *, number: int =
 
 
 def grinding_bits(n_clients: int, *, graphs: int = 1) -> float:
-    """Return log2 of how many sparse graphs a server may choose among: ``graphs`` of a beacon, each of any degree."""
+    """Return log2 of the number of sparse graphs that a server can choose from, for ``graphs`` of a beacon."""
     if graphs < 1:
         raise ConfigurationError(f"a site accepts at least 1 graph of its beacon, not {graphs}")
     return math.log2(graphs * max(1, (n_clients - 2) // 2))
@@ -59,11 +61,11 @@ def grinding_bits(n_clients: int, *, graphs: int = 1) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnGraph:
-    """The sparse graph that a sum's privacy rests on, as its sites judge it.
+    """The random sparse graph of a sum, for the checks of a site's policy.
 
     Args:
         clients: the cohort, ascending.
-        seed: what its permutation follows from.
+        seed: seed of the permutation of the clients.
     """
 
     clients: tuple[PartyId, ...]

@@ -1,4 +1,4 @@
-"""The public parameters that every sum has, and the digest that ties all keys and messages to them."""
+"""Public parameters of every sum, and the digest that binds all keys and messages to them."""
 
 from __future__ import annotations
 
@@ -20,39 +20,47 @@ from secagg.sums import CLIENT_ROLE, NO_SECRETS, SERVER_ROLE, PartySecrets
 from secagg.wire import MessageType
 
 SERVER: PartyId = 0
-"""The server's number in message headers; no client or helper may have it."""
+"""Number of the server in message headers; no client or helper may have it."""
 
 MAX_PARTY = 2**32 - 1
 MAX_CLIENTS = 2**20
 
 
 def new_session_id() -> bytes:
-    """A fresh session id. One session, one vector: an id is never used twice."""
+    """Return a fresh random session id of 16 bytes. Use an id for one sum only.
+
+    >>> len(new_session_id())
+    16
+    """
     return secrets.token_bytes(16)
 
 
 def free_numbers(clients: tuple[PartyId, ...]) -> Iterator[PartyId]:
-    """Party numbers that no client has, ascending from 1."""
+    """Return the party numbers that no client has, ascending from 1."""
     taken = set(clients)
     return (number for number in count(1) if number not in taken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SumConfig:
-    """What all parties of one sum agree on before it starts.
+    """Public parameters that all parties of one sum agree on before it starts.
 
-    Each party builds it from its own knowledge. Whoever differs in any field has another ``digest``: its
-    messages are refused and, should a server forge the digest, its masks do not cancel.
+    Each party builds them from its own knowledge. Parties that differ in any field have different ``digest`` values:
+    their messages are refused and, even if a server forged the digest, their masks would not cancel.
 
     Args:
-        layout: the public shape of the vectors.
-        clients: the cohort, ascending, without repeats.
+        layout: public shape of the vectors.
+        clients: the cohort: numbers 1 to 2^32 - 1, ascending, without repeats.
         session_id: 16 to 64 bytes, fresh for every sum.
-        context: digest of everything that clients received before this sum (backbone, model, previous layers),
-            at most 64 bytes.
+        context: digest of all that clients received before this sum (backbone, model, previous layers), at most 64
+            bytes.
         identities: Ed25519 public keys, aligned with ``clients``, from a roster that the operator distributes. With
-            them every message of every party is signed; a mode says what it then promises against a server that lies.
-        server_identity: the server's Ed25519 public key; goes with ``identities``, and so do those of helpers.
+            identities every party signs every message; each mode states what this guarantees against a malicious
+            server.
+        server_identity: the server's Ed25519 public key. Required with ``identities``, as are those of helpers.
+
+    Raises:
+        ConfigurationError: the parameters are unsafe or contradict each other.
     """
 
     layout: Layout
@@ -95,12 +103,12 @@ class SumConfig:
 
     @property
     def helpers(self) -> tuple[PartyId, ...]:
-        """None, but in a mode that says otherwise."""
+        """Helpers of this sum; empty unless the mode has some."""
         return ()
 
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """Identities of clients and server where there are some; a mode adds its helpers'."""
+        """Public keys by role and party: identities of clients and server; a mode adds those of its helpers."""
         return self._signing_keys()
 
     def _signing_keys(self) -> dict[str, Mapping[PartyId, bytes]]:
@@ -111,28 +119,28 @@ class SumConfig:
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether every party signs what it says."""
+        """True if every party signs its messages."""
         return bool(self.identities)
 
     @property
     def signature_bytes(self) -> int:
-        """How long the signature at a message's end is."""
+        """Length of the signature at the end of a message; 0 without identities."""
         return SIGNATURE_BYTES if self.is_authenticated else 0
 
     def digest_of(self, type_: MessageType | None) -> bytes:
-        """Return the digest in the header of messages of a type: the configuration's, unless a mode differs."""
+        """Return the digest in the header of messages of a type; by default that of the configuration."""
         return self.digest
 
     def identity(self, party: PartyId) -> bytes:
-        """A client's public signing key."""
+        """Return a client's Ed25519 public key."""
         return self.identities[self.index(party)]
 
     def helper_identity(self, helper: PartyId) -> bytes:
-        """The public signing key of one of ``helpers``; empty where it has none."""
+        """Return the Ed25519 public key of one of ``helpers``; empty if it has none."""
         return b""
 
     def identity_of(self, party: PartyId) -> bytes:
-        """Return the key that a party's messages are signed with; empty where nobody signs, and for strangers."""
+        """Return the Ed25519 public key of a party; empty without identities, and for unknown parties."""
         if not self.is_authenticated:
             return b""
         if party == SERVER:
@@ -145,23 +153,23 @@ class SumConfig:
     def helper(
         self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
     ) -> ClientSession:
-        """Refuse: this sum has no helpers, but in a mode that says otherwise."""
+        """Refuse, unless the mode has helpers."""
         raise ConfigurationError(f"a {self.name} sum has no helpers; party {party} has no part in it")
 
     def failure(self, *, secrets: PartySecrets = NO_SECRETS) -> FailureSession | None:
-        """None: nobody certifies that this sum failed, but in a mode that says otherwise."""
+        """Return None, unless the mode can certify a failure."""
         return None
 
     def check_failure(self, proof: bytes) -> None:
-        """Refuse: nobody can prove that this sum failed, but in a mode that says otherwise."""
+        """Refuse, unless the mode can certify a failure."""
         raise RemoteProtocolError(f"nobody certifies that a {self.name} sum failed; it counts as released", peer=SERVER)
 
     def signer(self, party: PartyId, secrets: PartySecrets) -> IdentityKey | None:
-        """Return the signing key of a party; None where nobody signs.
+        """Return the signing key of a party; None without identities.
 
         Raises:
-            ConfigurationError: the key is missing or another one than the sum's, or it serves no purpose (a helper's
-                may: it signs more than messages).
+            ConfigurationError: the key is missing, does not match the roster, or is given in a session without
+                identities (a helper may have one for other purposes).
         """
         public, identity = self.identity_of(party), secrets.identity
         whose = "the server" if party == SERVER else f"party {party}"
@@ -179,10 +187,10 @@ class SumConfig:
         return identity
 
     def index(self, party: PartyId) -> int:
-        """The place of a client in the cohort, from 0.
+        """Return the index of a client in the cohort, from 0.
 
         Raises:
-            ConfigurationError: no client of this cohort.
+            ConfigurationError: ``party`` is not in the cohort.
         """
         place = bisect_left(self.clients, party)
         if place == len(self.clients) or self.clients[place] != party:
@@ -190,7 +198,7 @@ class SumConfig:
         return place
 
     def _canonical(self) -> bytes:
-        """One byte string for one configuration."""
+        """Return the canonical encoding of the configuration."""
         return length_prefixed(
             b"analytic-secagg/1",
             self.name.encode(),
@@ -202,17 +210,17 @@ class SumConfig:
         )
 
     def _parties(self) -> tuple[bytes, ...]:
-        """Who takes part, and who signs."""
+        """Return the encodings of clients and of identities."""
         return self._clients_bytes(), b"".join(self.identities), self.server_identity
 
     def _clients_bytes(self) -> bytes:
         return b"".join(party.to_bytes(4, "big") for party in self.clients)
 
     def _check(self) -> None:
-        """Refuse what a protocol adds and cannot serve; runs before anything is derived from it."""
+        """Check the parameters that a mode adds; called before anything is derived from them."""
 
     def _check_identities(self) -> None:
-        """Refuse a sum in which some sign and others do not."""
+        """Refuse a sum in which some parties have identities and others do not."""
         if bool(self.identities) != bool(self.server_identity):
             raise ConfigurationError("identities of clients and server go together: give both or neither")
         if not self.identities:
@@ -236,29 +244,29 @@ class SumConfig:
             )
 
     def _own_parameters(self) -> tuple[bytes, ...]:
-        """What a protocol adds to the digest."""
+        """Return the encodings of the parameters that a mode adds to the digest."""
         return ()
 
 
-def harmless_colluders(survivors_needed: int) -> int:
-    """Most clients that may collude with the server while a total still hides every other client's vector.
+def max_colluding_clients(min_survivors: int) -> int:
+    """Return the largest number of colluding clients for which a total still hides every other client's vector.
 
-    Colluders take their own vectors off a total, and a server may choose whom it holds: then it holds all of them. At
-    least two others must be left in it.
+    Colluders can subtract their own vectors from the total, and a malicious server can choose survivors that include
+    all of them. At least two other clients must remain: min_survivors - 2.
     """
-    return max(0, survivors_needed - 2)
+    return max(0, min_survivors - 2)
 
 
 def two_thirds(clients: tuple[PartyId, ...]) -> int:
-    """Two thirds of a cohort, rounded down, plus one: how many must stay where nobody says otherwise."""
+    """Return two thirds of a cohort, rounded down, plus one: the default threshold."""
     return 2 * len(clients) // 3 + 1
 
 
 def check_min_survivors(min_survivors: int, clients: tuple[PartyId, ...]) -> None:
-    """Refuse a sum that could be one client's vector, or could never be released.
+    """Refuse a minimum of survivors with which a total could be one client's vector or could never be released.
 
     Raises:
-        ConfigurationError: says what it must be.
+        ConfigurationError: ``min_survivors`` is not 2 to the size of the cohort.
     """
     if len(clients) < 2:
         raise ConfigurationError(

@@ -1,9 +1,8 @@
-"""Replay of the published test vectors: every byte of good runs, and a refusal of every bad message.
+"""Conformance tests: replay the published test vectors, both good runs and messages that must be refused.
 
-A vector is a JSON file with the public parameters, the secrets and the entropy of all parties of one run, and every
-message of it (``tests/vectors/README.md`` of the repository describes the format). A few vectors are shipped with the
-package. A second implementation, which shares no code with this one, gives the same bytes
-(``tests/slow_implementation``).
+A vector is a JSON file with the public parameters, the secrets, the entropy and all messages of one run
+(``tests/vectors/README.md`` of the repository describes the format). The package contains some of the vectors. A second
+implementation without shared code gives the same bytes (``tests/slow_implementation``).
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ from secagg.committee.protocol import CommitteeSum
 from secagg.config import SERVER
 from secagg.errors import LocalProtocolError, MalformedMessageError, SecureSumError
 from secagg.layout import Layout
-from secagg.masked import Assumptions, MaskedSum
+from secagg.masked.assumptions import Assumptions
 from secagg.masked.client import MaskedClient
+from secagg.masked.protocol import MaskedSum
 from secagg.masked.series import MaskedSeries, SeriesClient, SeriesServer
 from secagg.masked.states import ClientState
 from secagg.primitives.boxes import BoxKey
@@ -33,28 +33,28 @@ from secagg.sums import NO_SECRETS, PartySecrets, SumProtocol
 from secagg.wire import MessageType, Reader, message_type, payload_of
 
 SHIPPED = Path(__file__).resolve().parent / "vectors"
-"""Copies of some of the published vectors, for installations that have no tests."""
+"""Copies of some of the published vectors, for installations without the tests."""
 
 Json = dict[str, Any]
 Sum = tuple[dict[PartyId, Any], Any, Json]
-"""The clients' sessions and the server's session of one sum, and what is published of it."""
+"""Sessions of clients and server of one sum, and its published data."""
 
 Message = tuple[PartyId, PartyId, bytes]
 """Sender, recipient, bytes."""
 
 
 class ConformanceError(Exception):
-    """The library gives another result than the one published."""
+    """The library gives another result than the published one."""
 
 
 def differences(folder: Path = SHIPPED) -> dict[str, str]:
     """Replay all vectors of a folder.
 
     Args:
-        folder: good runs, with bad messages in its folder ``bad`` and runs of committees in ``committee``.
+        folder: good runs; bad messages in its folder ``bad``, committee runs in ``committee``.
 
     Returns:
-        For each vector that this library does not reproduce, by its path without suffix, the reason.
+        The reason for each vector that is not reproduced, by its path without suffix.
     """
     runs = _read(folder)
     checks: dict[str, Callable[[], None]] = {name: lambda run=run: check_run(run) for name, run in runs.items()}  # type: ignore[misc]
@@ -85,7 +85,7 @@ def check_run(run: Json) -> None:
     """Replay a masked sum or a series: every message, digest, receipt and total.
 
     Raises:
-        ConformanceError: something differs.
+        ConformanceError: the result differs from the published one.
     """
     for clients, server, one in _sums(run):
         _same("messages", _exchanged(clients, server, one["messages_sent"]), _messages(one))
@@ -95,14 +95,14 @@ def check_run(run: Json) -> None:
 
 
 def check_bad_message(bad: Json, run: Json) -> None:
-    """Deliver a bad message in the run that it belongs to.
+    """Deliver a bad message within the run that it belongs to.
 
     Args:
-        bad: the message, when it is delivered, the error that it must cause and whether the session goes on.
+        bad: the message, its place in the run, the expected error, and whether the session continues.
         run: the good run.
 
     Raises:
-        ConformanceError: it is accepted, refused with another error, or the session goes on otherwise.
+        ConformanceError: the message is accepted or refused with another error, or the session continues wrongly.
     """
     clients, server, one = next(_sums(run))
     playback = _Playback(clients, server, _messages(one))
@@ -131,7 +131,7 @@ def check_bad_message(bad: Json, run: Json) -> None:
 
 
 def _deliver(playback: _Playback, bad: Json) -> None:
-    """Give the bad message to its recipient, and close the rounds that must be closed for its fault to show."""
+    """Deliver the bad message, and close the rounds that reveal its fault."""
     message = None if bad["message"] is None else bytes.fromhex(bad["message"])
     if message is not None and bad["refused_when"] == "received":
         if bad["recipient"]:
@@ -150,7 +150,7 @@ def _deliver(playback: _Playback, bad: Json) -> None:
 
 
 def _exchanged(clients: Mapping[PartyId, Any], server: Any, messages_sent: Mapping[str, int]) -> list[Message]:
-    """All messages in order: in each round the clients' and then the server's, ascending by client."""
+    """Run all sessions and return the messages in order: in each round clients first, ascending, then the server."""
     left = {party: messages_sent.get(str(party), 1 << 30) for party in clients}
     exchanged: list[Message] = []
 
@@ -171,7 +171,7 @@ def _exchanged(clients: Mapping[PartyId, Any], server: Any, messages_sent: Mappi
 
 
 class _Playback:
-    """Recorded messages, delivered to sessions one by one; each must be the one that its sender sends now."""
+    """Delivery of recorded messages, one by one; each is compared with the message that its sender sends."""
 
     def __init__(self, clients: Mapping[PartyId, Any], server: Any, messages: list[Message]) -> None:
         self.clients, self.server, self.messages = clients, server, messages
@@ -201,14 +201,14 @@ class _Playback:
             self._requests = dict(self.server.close_round())
 
     def replace_next(self, message: bytes) -> None:
-        """Give the server another message than the one that comes next."""
+        """Deliver another message to the server instead of the next one."""
         sender, _, _ = self.messages[self._place]
         self.server.receive(sender, message)
         del self._answers[sender]
         self._place += 1
 
     def end_of_round(self) -> int:
-        """The place of the server's next message."""
+        """Return the place of the server's next message."""
         places = range(self._place, len(self.messages))
         return next((place for place in places if self.messages[place][0] == SERVER), len(self.messages))
 
@@ -219,7 +219,7 @@ class _Playback:
 
 
 def _sums(run: Json) -> Iterator[Sum]:
-    """The sums of a run, one after the other; at the end all recorded entropy must have been drawn."""
+    """Yield the sums of a run; at the end all recorded entropy must have been used."""
     known, entropy = run["parameters"], {party: _Recorded(drawn) for party, drawn in _by_party(run["entropy"]).items()}
     if "sums" in run:
         yield from _sums_of_series(run, entropy)
@@ -244,28 +244,28 @@ def _sums_of_series(run: Json, entropy: Mapping[PartyId, _Recorded]) -> Iterator
     for one in run["sums"]:
         own = _of_one_sum(one)
         vectors = {party: np.array(vector) for party, vector in _by_party(one["vectors"]).items()}
-        clients = {p: member.begin_sum(**own, contribution=vectors[p]) for p, member in members.items()}
+        clients = {p: member.begin_sum(**own, client_input=vectors[p]) for p, member in members.items()}
         yield clients, server.begin_sum(**own), one
 
 
 def masked_sum(known: Json) -> MaskedSum:
-    """Return the masked sum that published parameters describe."""
+    """Create the masked sum with published parameters."""
     return MaskedSum(session_id=bytes.fromhex(known["session_id"]), **_of_one_sum(known), **_of_masked(known))
 
 
 def receipted_sum(known: Json) -> SumProtocol:
-    """Return the same, with receipts where the parameters say who signs them."""
+    """Create the sum with published parameters, with receipts if these include ``signed_by``."""
     masked = masked_sum(known)
     return ReceiptedSum(protocol=masked, signed_by=SignedBy(known["signed_by"])) if "signed_by" in known else masked
 
 
 def masked_series(known: Json) -> MaskedSeries:
-    """Return the series that published parameters describe."""
+    """Create the series with published parameters."""
     return MaskedSeries(series_id=bytes.fromhex(known["series_id"]), **_of_masked(known))
 
 
 def committee_sum(known: Json) -> CommitteeSum:
-    """Return the committee's sum that published parameters describe."""
+    """Create the committee sum with published parameters."""
     keys, identities = _by_party(known["helper_keys"]), _by_party(known["helper_identities"])
     return CommitteeSum(
         session_id=bytes.fromhex(known["session_id"]),
@@ -305,12 +305,12 @@ def _secrets(run: Json, party: PartyId, **more: Any) -> PartySecrets:
 
 
 def check_committee_run(run: Json) -> None:
-    """Replay a committee's sum: the clients' uploads with their boxes opened, and all messages of server and helpers.
+    """Replay a committee sum: the clients' uploads, and all messages of server and helpers.
 
-    No entropy makes a box again, so boxes are compared by their content.
+    Encryption is randomised by the library, so boxes are compared by their decrypted content.
 
     Raises:
-        ConformanceError: something differs.
+        ConformanceError: the result differs from the published one.
     """
     config = committee_sum(run["parameters"])
     keys = {party: BoxKey(bytes.fromhex(secret)) for party, secret in _by_party(run["helper_secrets"]).items()}
@@ -320,7 +320,7 @@ def check_committee_run(run: Json) -> None:
     for party, _, message in _messages(run):
         if party in config.clients:
             rows = bytes.fromhex(run["rows"][str(party)])
-            secrets = _secrets(run, party, rows=(lambda rows=rows: rows) if signer else None)
+            secrets = _secrets(run, party, data_fingerprint=(lambda rows=rows: rows) if signer else None)
             vector, entropy = np.array(run["vectors"][str(party)]), _Recorded(run["entropy"][str(party)])
             upload = config.client(party, vector, secrets=secrets, entropy=entropy).start()
             _same("upload", _opened(config, party, upload or b"", keys), _opened(config, party, message, keys))
@@ -348,16 +348,16 @@ def check_committee_run(run: Json) -> None:
 
 
 def _opened(config: CommitteeSum, party: PartyId, message: bytes, keys: Mapping[PartyId, BoxKey]) -> object:
-    """The content of an upload: its boxes opened, its commitments and vector, and whether it is signed."""
+    """Return the content of an upload: decrypted boxes, commitments, vector, and whether it is signed."""
     upload = CommitteeInput.read(Reader(memoryview(payload_of(message)), peer=party), config)
     boxes = {p: keys[p].open(box, BOX_LABEL, box_binding(config.digest, party, p)) for p, box in upload.boxes.items()}
-    said = upload.entry(config.helpers[0]).said(config.digest, party)
-    signed = config.is_authenticated and verifies(config.identity_of(party), upload.signature, said)
+    signed_bytes = upload.entry(config.helpers[0]).statement(config.digest, party)
+    signed = config.is_authenticated and verifies(config.identity_of(party), upload.signature, signed_bytes)
     return boxes, upload.commitments, upload.vector, signed
 
 
 class _Recorded:
-    """Entropy that gives recorded bytes out again, in order, and then no more."""
+    """Entropy source that replays recorded bytes."""
 
     def __init__(self, drawn: str) -> None:
         self.left = bytes.fromhex(drawn)

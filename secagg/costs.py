@@ -1,4 +1,4 @@
-"""What a sum costs one party, worked out from its message formats."""
+"""Communication cost of a sum for one party, computed from the message formats."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Self
 from secagg.wire import HEADER_BYTES
 
 COUNT_BYTES = 4
-"""The number before a list."""
+"""Length of the count before a list."""
 
 PARTY_BYTES = 4
-"""A party's number in a list."""
+"""Length of a party's number in a list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartyCost:
-    """What one party sends and receives when nobody drops out.
+    """Messages and bytes of one party when nobody drops out.
 
     Args:
         messages_up: messages sent.
@@ -35,7 +35,7 @@ class PartyCost:
     def of_payloads(
         cls, up: Sequence[int], down: Sequence[int], *, vector_bytes: int, signature_bytes: int = 0
     ) -> Self:
-        """The cost of messages with payloads of these sizes in bytes, each with a header and a signature."""
+        """Return the cost of messages with payloads of these sizes in bytes, each with a header and a signature."""
         beside = HEADER_BYTES + signature_bytes
         return cls(
             messages_up=len(up),
@@ -45,11 +45,11 @@ class PartyCost:
         )
 
     def __add__(self, other: Self) -> Self:
-        """Both together."""
+        """Return the sum of two costs."""
         return type(self)(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
 
     def __str__(self) -> str:
-        """What the party does, in words, as the end of a sentence."""
+        """Describe the cost as the end of a sentence."""
         messages = "1 message" if self.messages_up == 1 else f"{self.messages_up} messages"
         return (
             f"sends {messages}, {self.bytes_up} bytes ({self.vector_bytes} of them the vector), "

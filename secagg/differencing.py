@@ -1,9 +1,9 @@
-"""What several totals give away together: the fewest clients whose vectors stay in anything that they combine to.
+"""Differencing attacks: the fewest clients that remain in any linear combination of several totals.
 
-A total over S gives sum over i in S of x_i. Who has the totals over S_1, ..., S_m of the same vectors has every
-combination c_1 T_1 + ... + c_m T_m, real coefficients included, and in it the vectors of the clients whose coefficient,
-the sum of c_j over the totals that hold them, is not zero. Clients that are in the same totals have the same
-coefficient. ``docs/explanation/differencing.md`` argues that nothing else need be looked at.
+A total over S is the sum of x_i over i in S. An adversary with the totals over S_1, ..., S_m of the same vectors can
+compute every combination c_1 T_1 + ... + c_m T_m with real coefficients. It contains the vectors of the clients whose
+coefficient, the sum of c_j over the totals with that client, is not zero. Clients in the same totals have the same
+coefficient. ``docs/explanation/differencing.md`` shows that no other computation needs to be considered.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from itertools import combinations
 import flint
 
 Vectors = Collection[Hashable]
-"""The vectors that a total holds, by whatever tells them apart: their clients, or clients and rows."""
+"""Identifiers of the vectors in a total: clients, or clients and data sets."""
 
 Group = tuple[int, ...]
-"""For each total, 1 if it holds the clients of this group and 0 if not."""
+"""For each total, 1 if it contains the clients of this group and 0 if not."""
 
 MOST_COMBINATIONS = 5000
-"""How many combinations are looked at: a second's work. Few totals with few dropouts have far fewer."""
+"""Largest number of combinations that are examined, about one second of work."""
 
 
-def fewest_left(
+def min_difference_size(
     earlier: Sequence[Vectors], new: Vectors, *, owner: Callable[[Hashable], Hashable] = lambda vector: vector
 ) -> int | None:
-    """Return the fewest clients that stay in what a further total lets anybody work out; None if that is nothing.
+    """Return the fewest clients that remain in any combination with a new total; None if it reveals nothing new.
 
-    Exact over all real combinations in which the new total has a part: the fewest are left where a coefficient is zero
-    for as many clients as can be, and such a combination is fixed, up to a factor, by r - 1 independent groups of
-    clients in which it vanishes, r being the number of independent totals.
+    Exact over all real combinations with a non-zero coefficient of the new total. The minimum is reached where the
+    coefficient vanishes for as many clients as possible; up to a factor, such a combination is determined by r - 1
+    independent groups of clients in which it vanishes, r being the number of independent totals.
 
     Args:
-        earlier: the vectors in each total that was released.
-        new: those in the total that is asked for.
-        owner: the client whose vector one is; several may be one client's, of different rows, and hide only it.
+        earlier: the vectors in each released total.
+        new: the vectors in the requested total.
+        owner: maps a vector to its client; several vectors may belong to one client and hide only that client.
 
     Returns:
-        None if the new total's vectors follow from the earlier ones' (they are the same, say); 0 where there are
-        more than ``MOST_COMBINATIONS`` to look at, since then nobody is known to be hidden.
+        None if the new total is a combination of the earlier ones; 0 if more than ``MOST_COMBINATIONS`` would have to
+        be examined, since then no minimum is known.
     """
     totals = [*_entangled(earlier, frozenset(new)), frozenset(new)]
     alike: dict[Group, set[Hashable]] = {}
@@ -64,7 +64,7 @@ def fewest_left(
 
 
 def _entangled(earlier: Sequence[Vectors], new: frozenset[Hashable]) -> list[frozenset[Hashable]]:
-    """The totals that share a vector with the new one, or with one that does, and so on: no other says more of it."""
+    """Return the totals connected to the new one by shared vectors; no other total reveals more about it."""
     apart, entangled, reached = [frozenset(total) for total in earlier], list[frozenset[Hashable]](), new
     while near := [total for total in apart if not reached.isdisjoint(total)]:
         entangled += near
@@ -74,13 +74,13 @@ def _entangled(earlier: Sequence[Vectors], new: frozenset[Hashable]) -> list[fro
 
 
 def _independent(groups: Sequence[Group]) -> list[int]:
-    """Which totals do not follow from those before them: the pivots among the columns of the groups."""
+    """Return the totals that are linearly independent of the preceding ones: the pivots of the group matrix."""
     reduced, _, rank = flint.fmpz_mat([list(group) for group in groups]).rref()
     return [next(total for total in range(reduced.ncols()) if reduced[row, total]) for row in range(rank)]
 
 
 def _orthogonal(groups: Sequence[Group], size: int) -> list[int] | None:
-    """The vector, up to a factor, that is orthogonal to ``size - 1`` others; None where these are dependent."""
+    """Return the vector, up to a factor, that is orthogonal to ``size - 1`` others; None if these are dependent."""
     vectors, how_many = flint.fmpz_mat(size - 1, size, [entry for group in groups for entry in group]).nullspace()
     return [int(vectors[row, 0]) for row in range(size)] if how_many == 1 else None
 

@@ -1,4 +1,7 @@
-"""Sessions that survive their process: stored before anything leaves, repeating themselves when asked again."""
+"""Durable sessions: stored before a message leaves, so that they survive a restart and repeat their last answer.
+
+Call in order: ``DurableClient(store, key, session)``, ``start``, ``receive`` for each message of the server, ``end``.
+"""
 
 from __future__ import annotations
 
@@ -31,41 +34,59 @@ _UNASKED = b"\xff" * 32
 
 
 class Store(Protocol):
-    """Where one party keeps one session. One process at a time works on it: two would answer two requests."""
+    """Interface of the storage of one session of one party. Only one process at a time may use it.
+
+    >>> class MemoryStore:
+    ...     record: bytes | None = None
+    ...     def load(self) -> bytes | None:
+    ...         return self.record
+    ...     def save(self, record: bytes) -> None:
+    ...         self.record = record
+    >>> store: Store = MemoryStore()
+    """
 
     def load(self) -> bytes | None:
-        """What was saved last; None if nothing was."""
+        """Return the record that was saved last; None if there is none."""
         ...
 
     def save(self, record: bytes) -> None:
-        """Replace it; once this returns the record survives a crash."""
+        """Replace the record; it must survive a crash once this returns."""
         ...
 
 
 @dataclass(slots=True)
 class FileStore:
-    """One file of mode 0600, replaced as a whole and flushed to the disk before ``save`` returns.
+    """A store in one file of mode 0600, replaced atomically and flushed to the disk before ``save`` returns.
 
-    A store that has read its file writes over nothing else: where another process went on with the session, ``save``
-    refuses, and the answer that it was for does not leave. The folder is locked while it looks and writes (``flock``,
-    so on a local disk of a POSIX system; elsewhere bring a store of your own).
+    If another process changed the file since this store read or wrote it, ``save`` refuses and the answer that depends
+    on it is not sent. The folder is locked with ``flock`` during ``save``: use a local disk of a POSIX system.
+
+    Args:
+        path: the file; its folder must exist.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = FileStore(Path(folder) / "session")
+    ...     store.save(b"record")
+    ...     store.load()
+    b'record'
     """
 
     path: Path
     _known: bytes | None = field(default=None, init=False, repr=False, compare=False)
-    """The hash of what was read or written last; None before."""
+    """Hash of the record that was read or written last; None before."""
 
     def load(self) -> bytes | None:
-        """The file's bytes; None if there is no file."""
+        """Return the bytes of the file; None if there is no file."""
         record = self._read()
         self._known = _hash(record)
         return record
 
     def save(self, record: bytes) -> None:
-        """Write beside the file, flush, then rename over it.
+        """Write a new file, flush it, then rename it over the old one.
 
         Raises:
-            SnapshotError: the file is not what this store read or wrote last.
+            SnapshotError: another process changed the file since this store read or wrote it.
         """
         fresh = self.path.with_name(self.path.name + ".new")
         with _locked(self.path.parent) as folder:
@@ -89,13 +110,13 @@ class FileStore:
 
 
 def _hash(record: bytes | None) -> bytes:
-    """What tells records apart, and a file from none."""
+    """Return the hash of a record; empty for none."""
     return b"" if record is None else hashlib.sha256(record).digest()
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[int]:
-    """The folder's descriptor, while no other process has it."""
+    """Lock the folder and yield its descriptor."""
     import fcntl  # POSIX alone; a store of one's own needs none of it
 
     descriptor = os.open(folder, os.O_RDONLY)
@@ -107,19 +128,30 @@ def _locked(folder: Path) -> Iterator[int]:
 
 
 class DurableClient:
-    """One client's or helper's session in a store.
+    """A client's or helper's session that is stored, encrypted, before every answer.
 
     Args:
-        store: where it is kept.
-        key: 32 bytes that only this party knows; the record is sealed under it, and bound to format, role, party and
-            configuration.
-        session: a fresh session; it goes on where the stored one stopped, if there is one.
-        entropy: where the seal's nonces come from.
+        store: storage of the session.
+        key: 32 bytes that only this party knows. The record is encrypted with it (AES-256-GCM) and bound to format,
+            role, party and configuration.
+        session: a new session. If the store has a record, it continues from there.
+        entropy: source of the nonces.
 
     Raises:
-        ConfigurationError: no key of 32 bytes.
-        SnapshotError: the store holds a record of another version, session or party, its bytes were changed, or this
-            session is over there.
+        ConfigurationError: ``key`` does not have 32 bytes.
+        SnapshotError: the record is of another version, session or party, was changed, or the session has ended.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from secagg import Layout, PlainSum, new_session_id
+    >>> layout = Layout.of([("counts", 2, 100)])
+    >>> protocol = PlainSum(layout=layout, clients=(1, 2), session_id=new_session_id())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store, key = FileStore(Path(folder) / "session"), os_entropy(32)
+    ...     message = DurableClient(store, key, protocol.client(1, np.array([3, 4]))).start()
+    ...     restarted = DurableClient(store, key, protocol.client(1, np.array([3, 4])))
+    ...     restarted.start() == message
+    True
     """
 
     def __init__(self, store: Store, key: bytes, session: ClientSession, *, entropy: Entropy = os_entropy) -> None:
@@ -127,7 +159,7 @@ class DurableClient:
             raise ConfigurationError(f"a stored session is sealed under {KEY_BYTES} bytes that only its owner knows")
         self._store, self._key, self._session, self._entropy = store, key, session, entropy
         self._asked, self._answer, self._is_stored = b"", b"", True
-        self._own, self._over = hashlib.sha256(session.bound_to).digest(), tuple[bytes, ...]()
+        self._own, self._over = hashlib.sha256(session.snapshot_id).digest(), tuple[bytes, ...]()
         record = store.load()
         if record is None:
             return
@@ -149,11 +181,11 @@ class DurableClient:
 
     @property
     def party(self) -> int:
-        """Whose session it is."""
+        """Number of the party."""
         return self._session.party
 
     def start(self) -> bytes | None:
-        """The first message; the same one if it was made before."""
+        """Return the first message; the stored one if it was created before."""
         self._need_running()
         if self._asked == _NOTHING:
             return self._again()
@@ -162,9 +194,9 @@ class DurableClient:
         return self._keep(_NOTHING, self._session.start())
 
     def receive(self, message: bytes) -> bytes | None:
-        """The answer, stored before it is given; the stored one if this request was the last one answered.
+        """Return the answer, after storing it; the stored answer if this message was the last one answered.
 
-        What ``save`` raises passes through (a full disk, say). Nothing has left then: ask the same again.
+        Errors of ``Store.save`` (such as a full disk) pass through; no answer was sent then, so repeat the call.
         """
         fingerprint = hashlib.sha256(message).digest()
         if fingerprint == self._asked:
@@ -177,10 +209,10 @@ class DurableClient:
         return self._keep(fingerprint, answer)
 
     def end(self) -> None:
-        """Forget the session, and remember that it was: from this store nobody begins it a second time.
+        """Erase the session and record that it has ended: it cannot be started again from this store.
 
         Raises:
-            LocalProtocolError: it has ended already.
+            LocalProtocolError: the session has ended before.
         """
         self._need_running()
         self._asked, self._answer, self._over = b"", b"", (*self._over, self._own)
@@ -192,13 +224,13 @@ class DurableClient:
 
     @property
     def _listed(self) -> bytes:
-        """The sessions that are over here, as bytes."""
+        """Hashes of the ended sessions, as bytes."""
         return len(self._over).to_bytes(4, "big") + b"".join(self._over)
 
     @property
     def _bound(self) -> bytes:
-        """What the record is bound to."""
-        return _HEADER + self._session.bound_to + self._listed
+        """Associated data of the encrypted record."""
+        return _HEADER + self._session.snapshot_id + self._listed
 
     def _again(self) -> bytes | None:
         if not self._is_stored:  # the store refused it when it was made, so it has not left either
@@ -221,21 +253,31 @@ class DurableClient:
 
 
 class DurableServer:
-    """One server's session in a store; after a crash ``requests`` holds what the last closed round sent.
+    """A server's session that is stored after every message. ``requests`` holds the messages of the last closed round.
 
-    It keeps no list of sessions that are over, as a client's store does. A client's second vector under one session id
-    would be hidden by the masks of its first; a server has no secret that a second sum would spend, and a list of its
-    own would bind no server that lies. Whoever is asked again says the same again or refuses, by *its* store.
+    Unlike a client's store it keeps no list of ended sessions: a server has no secret that a second sum would expose,
+    and such a list would not bind a malicious server. Clients and helpers repeat an answer or refuse, by their own
+    stores.
 
-    Each message that is taken writes the whole session: the sum so far, and what the round has brought of each party.
-    Over n clients this writes n times the vector, and boxes of n^2 / 2 clients.
+    Every message writes the whole session. Over n clients this writes n times the vector, and n^2 / 2 sealed shares.
 
     Args:
-        store: where it is kept; only the server may read it.
-        session: a fresh session; it goes on where the stored one stopped, if there is one.
+        store: storage of the session; only the server may read it.
+        session: a new session. If the store has a record, it continues from there.
 
     Raises:
-        SnapshotError: the store holds a record of another version or session, or its bytes were changed.
+        SnapshotError: the record is of another version or session, or was changed.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from secagg import Layout, PlainSum, new_session_id
+    >>> layout = Layout.of([("counts", 2, 100)])
+    >>> protocol = PlainSum(layout=layout, clients=(1, 2), session_id=new_session_id())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = FileStore(Path(folder) / "session")
+    ...     DurableServer(store, protocol.server()).receive(1, protocol.client(1, np.array([3, 4])).start())
+    ...     sorted(DurableServer(store, protocol.server()).waiting_for)
+    [2]
     """
 
     def __init__(self, store: Store, session: ServerSession) -> None:
@@ -247,7 +289,7 @@ class DurableServer:
             return
         content = _of_this_version(record)
         digest, content = content[:_HASH_BYTES], content[_HASH_BYTES:]
-        if hashlib.sha256(session.bound_to + content).digest() != digest:
+        if hashlib.sha256(session.snapshot_id + content).digest() != digest:
             raise SnapshotError("the stored session does not read: another session or configuration, or changed bytes")
         try:
             reader = Reader(memoryview(content), peer=SERVER)
@@ -258,7 +300,7 @@ class DurableServer:
 
     @property
     def result(self) -> SumResult | None:
-        """The sum once the last round is closed."""
+        """Result after the last round; None before."""
         return self._session.result
 
     @property
@@ -267,7 +309,7 @@ class DurableServer:
         return self._session.waiting_for
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        """Take a message; once this returns, or says that the message was taken before, it survives a crash."""
+        """Process a message. It survives a crash once this returns or raises ``RepeatedMessageError``."""
         if not self._is_stored:  # the store refused what was taken before, and its sender asks again
             self._save()
         self._session.receive(sender, message)
@@ -276,8 +318,8 @@ class DurableServer:
     def close_round(self) -> Mapping[PartyId, bytes]:
         """End the round; the next messages are stored before they are returned.
 
-        Where the store refuses them the round is closed all the same: call again for the same messages. A stop halfway
-        (Ctrl-C) stores nothing and ends this object: make another one, which begins with what is stored.
+        If the store raises an error, the round is closed nevertheless: call again for the same messages. An interrupt
+        (Ctrl-C) stores nothing and ends this object: create another one, which continues from the stored record.
         """
         if self._unstored is None:
             if not self._is_stored:
@@ -285,7 +327,7 @@ class DurableServer:
             try:
                 self._unstored = self._session.close_round()
             except LocalProtocolError:
-                raise  # nothing happened, so what is stored stands
+                raise  # nothing changed, so the stored record is valid
             except SecureSumError:
                 self._save()  # an aborted session stays aborted after a restart
                 raise
@@ -300,12 +342,12 @@ class DurableServer:
         for party, message in requests.items():
             parts += [party.to_bytes(4, "big"), len(message).to_bytes(4, "big"), message]
         content = b"".join([*parts, self._session.snapshot()])
-        self._store.save(_HEADER + hashlib.sha256(self._session.bound_to + content).digest() + content)
+        self._store.save(_HEADER + hashlib.sha256(self._session.snapshot_id + content).digest() + content)
         self._is_stored = True
 
 
 def _read_over(record: bytes) -> tuple[tuple[bytes, ...], bytes]:
-    """Return the sessions that are over, by their hashes, and the box of the one that runs; empty if none does."""
+    """Return the hashes of the ended sessions, and the encrypted record of the running one; empty if none runs."""
     reader = Reader(memoryview(_of_this_version(record)), peer=SERVER)
     try:
         return tuple(reader.take(_HASH_BYTES) for _ in range(reader.number())), reader.rest()
@@ -314,7 +356,7 @@ def _read_over(record: bytes) -> tuple[tuple[bytes, ...], bytes]:
 
 
 def _of_this_version(record: bytes) -> bytes:
-    """Return what follows the header of a stored record."""
+    """Return the bytes after the header of a stored record."""
     if record[: len(_HEADER)] != _HEADER:
         raise SnapshotError(
             f"the stored session was written by another version of this library, not in format {VERSION}; end it with "

@@ -1,6 +1,6 @@
-"""How a vector travels to the server: as ring bytes here, encrypted to a key holder in ``secagg.encryption``.
+"""Encoding of vectors for the upload: as ring bytes here, encrypted to a key holder in ``secagg.encryption``.
 
-A sum asks its encoder what to send, what adds up, and whether somebody beside the clients must be asked for the total.
+A sum uses its encoder to encode a client's vector, to add encoded vectors, and to request a decryption of the sum.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from secagg.errors import (
 )
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, PartyId
-from secagg.sums import NO_SECRETS, Knowledge, PartySecrets
+from secagg.sums import NO_SECRETS, CoalitionView, PartySecrets
 from secagg.wire import MessageType, Reader
 
 if TYPE_CHECKING:
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 
 class RunningSum:
-    """What a server has of its sum while messages arrive: here ring vectors, which it adds itself.
+    """The server's running sum of ring vectors.
 
     Args:
-        layout: their shape.
-        checked_for: how many clients the sum has, where nothing hides a vector: each is then held to the bounds for
-            one client; 0 where vectors are masked or encrypted.
+        layout: shape of the vectors.
+        checked_for: number of clients of a sum of unmasked vectors: each vector is checked against the bounds for one
+            client. 0 for masked or encrypted vectors.
     """
 
     def __init__(self, layout: Layout, *, checked_for: int = 0) -> None:
         self._layout, self._checked_for = layout, checked_for
         self.words = RingVector.zeros(layout)
-        """What is known of the sum in the ring; whoever masked takes the masks off here."""
+        """The sum in the ring, from which the masks are subtracted."""
 
     def add(self, payload: bytes | memoryview, *, peer: PartyId) -> None:
         """Add one client's vector; a refused one changes nothing.
 
         Raises:
-            MalformedMessageError: no vector of this sum.
-            RemoteProtocolError: an entry beyond what one client may send.
+            MalformedMessageError: the payload is no vector of this layout.
+            RemoteProtocolError: an entry exceeds the bound for one client.
         """
         reader = Reader(memoryview(payload), peer=peer)
         data = reader.take(self._layout.wire_bytes)
@@ -61,20 +61,20 @@ class RunningSum:
                 ) from error
         self.words.add(vector)
 
-    def question(self, survivors: tuple[PartyId, ...]) -> bytes | None:
-        """Return what the key holder is asked for what is missing in ``words``; None where nothing is missing."""
+    def decryption_request(self, survivors: tuple[PartyId, ...]) -> bytes | None:
+        """Return the request to the key holder; None if there is nothing to decrypt."""
         return None
 
-    def take_answer(self, reader: Reader) -> None:
-        """Add what the key holder answered to ``words``."""
+    def add_decrypted(self, reader: Reader) -> None:
+        """Add the words that the key holder decrypted."""
         raise AssertionError("nobody was asked")
 
     def to_snapshot(self) -> bytes:
-        """Return all of it as bytes."""
+        """Return the running sum as bytes."""
         return self.words.to_bytes()
 
     def read_snapshot(self, reader: Reader) -> Self:
-        """Return the sum of the same parameters that ``to_snapshot`` gave; this one stays as it is."""
+        """Read a running sum of the same parameters; inverse of ``to_snapshot``. This one does not change."""
         stored = type(self)(self._layout, checked_for=self._checked_for)
         stored.words = RingVector.from_bytes(self._layout, reader.take(self._layout.wire_bytes)).copy()
         return stored
@@ -82,134 +82,134 @@ class RunningSum:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """One way for vectors to travel: here as ring bytes, with nobody beside clients and server.
+    """Encoding of vectors as ring bytes, without a key holder.
 
-    ``secagg.encryption.Encrypted`` is the other one.
+    ``secagg.encryption.Encrypted`` encrypts them.
     """
 
     def name_of(self, alone: str) -> str:
-        """Return the name of a mode that is called ``alone`` when vectors travel as ring bytes."""
+        """Return the name of a mode with this encoder; ``alone`` is its name with ring bytes."""
         return alone
 
     @property
     def input_type(self) -> MessageType:
-        """The message that brings a vector where nothing masks it."""
+        """Type of the message with an unmasked vector."""
         return MessageType.PLAIN_INPUT
 
     @property
     def helpers(self) -> tuple[PartyId, ...]:
-        """Whom the sum needs beside clients and server."""
+        """Key holder of the encoder; empty for ring bytes."""
         return ()
 
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """The keys of these, by role."""
+        """Public keys of the helpers, by role and party."""
         return {}
 
     @property
     def digested(self) -> tuple[bytes, ...]:
-        """What a configuration digest takes of it, beside the key holder's identity; nothing for ring bytes."""
+        """Encodings for the configuration digest, without the key holder's identity; empty for ring bytes."""
         return ()
 
     @property
     def holder_identity(self) -> bytes:
-        """The key holder's public signing key; empty where there is none."""
+        """Ed25519 public key of the key holder; empty if there is none."""
         return b""
 
     @property
     def confirms_guesses(self) -> bool:
-        """Whether unmasked vectors leave traces in the sum by which a key holder confirms a guess of one."""
+        """True if a key holder can confirm a guess of a vector from the noise of the sum (no circuit privacy)."""
         return False
 
     def check(self, config: EncodedSum) -> None:
-        """Refuse a sum whose vectors cannot travel so.
+        """Refuse a sum that this encoder cannot encode.
 
         Raises:
-            ConfigurationError: says why.
+            ConfigurationError: the parameters do not fit the sum.
         """
 
     def vector_bytes(self, config: EncodedSum) -> int:
-        """Return the bytes of a client's vector as it travels."""
+        """Return the number of bytes of an encoded vector."""
         return config.layout.wire_bytes
 
     def helper_costs(self, config: EncodedSum) -> Mapping[str, PartyCost]:
-        """Return what each role beside clients and server sends and receives."""
+        """Return the costs of the encoder's helpers, by role."""
         return {}
 
     def explain(self, config: EncodedSum) -> list[str]:
-        """Return lines about whom it needs to trust, for people."""
+        """Return lines of text about trust assumptions."""
         if config.MASKED:
             return []
         return [
             f"{config.name} sum over {len(config.clients)} clients, session {config.session_id.hex()[:16]}...",
-            "  NOT PRIVATE: whoever sees a client's message reads its vector (for tests and public data)",
+            "  NOT PRIVATE: every reader of a client's message reads its vector (for tests and public data)",
             f"  a total holds at least {config.survivors_needed} clients, else none is released",
         ]
 
     def encode(self, vector: RingVector, config: EncodedSum) -> bytes:
-        """Return a vector as it travels."""
+        """Return the encoded vector."""
         return vector.to_bytes()
 
     def begin(self, config: EncodedSum) -> RunningSum:
-        """Return the sum of no vector."""
+        """Return an empty running sum."""
         return RunningSum(config.layout, checked_for=0 if config.MASKED else len(config.clients))
 
     def helper(self, config: EncodedSum, party: PartyId, secrets: PartySecrets) -> ClientSession:
-        """Return the session of one of ``helpers``.
+        """Create the session of one of ``helpers``.
 
         Raises:
-            ConfigurationError: that party is none.
+            ConfigurationError: ``party`` is not one of them.
         """
         raise ConfigurationError(f"a {config.name} sum has no helpers; party {party} has no part in it")
 
-    def opened(self, config: EncodedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
-        """Return the ring words of a client's upload as far as a coalition can tell; None if it saw no upload."""
+    def opened(self, config: EncodedSum, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
+        """Return the ring words of a client's upload that a coalition can decode; None if it saw no upload."""
         return knowledge.upload_as_sent(target, config.layout)
 
 
 RING_BYTES = Encoder()
-"""What sums take that say nothing else."""
+"""Default encoder of plain and masked sums."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedSum(SumConfig):
-    """A sum whose vectors travel as its encoder says.
+    """Base class of sums with an encoder.
 
     Args:
         encoder: ring bytes by default; ``Encrypted`` for BFV and CKKS.
     """
 
     MASKED: ClassVar[bool] = False
-    """Whether the words that travel are uniform under masks, and not integers within their bounds."""
+    """True if the encoded words are uniform (masked) and not integers within their bounds."""
 
     encoder: Encoder = RING_BYTES
 
     @property
     def survivors_needed(self) -> int:
-        """Fewest clients whose vectors a released total holds."""
+        """Minimum number of clients whose vectors a released total contains."""
         raise NotImplementedError
 
     @property
     def helpers(self) -> tuple[PartyId, ...]:
-        """Whom the encoder needs."""
+        """Key holder of the encoder, if there is one."""
         return self.encoder.helpers
 
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """Identities of clients and server where there are some, and the encoder's keys."""
+        """Public keys by role and party: identities of clients and server, and the encoder's keys."""
         return {**self._signing_keys(), **self.encoder.public_keys}
 
     def helper_identity(self, helper: PartyId) -> bytes:
-        """The key holder's."""
+        """Return the Ed25519 public key of the key holder; empty if it has none."""
         return self.encoder.holder_identity
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes of a client's vector as it travels."""
+        """Number of bytes of an encoded vector."""
         return self.encoder.vector_bytes(self)
 
     def helper(
         self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
     ) -> ClientSession:
-        """Return the session of a party that the encoder needs; it draws no entropy."""
+        """Create the key holder's session; it uses no ``entropy``."""
         return self.encoder.helper(self, party, secrets)

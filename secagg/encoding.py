@@ -1,18 +1,18 @@
-"""Byte strings that no two different lists of parts share."""
+"""Injective encoding of lists of byte strings."""
 
 from __future__ import annotations
 
 
 def length_prefixed(*parts: bytes) -> bytes:
-    """The parts, each after its length in eight big-endian bytes: one list of parts, one byte string."""
+    """Return the concatenation of the parts, each after its length in eight big-endian bytes."""
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
 def split_parts(data: bytes) -> list[bytes]:
-    """The parts that ``length_prefixed`` joined.
+    """Return the parts of a ``length_prefixed`` byte string.
 
     Raises:
-        ValueError: it did not.
+        ValueError: ``data`` is not such a byte string.
     """
     view, parts, place = memoryview(data), [], 0
     while place < len(data):

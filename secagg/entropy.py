@@ -1,4 +1,4 @@
-"""Where secret bytes come from."""
+"""Sources of secret random bytes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,29 @@ import os
 from collections.abc import Callable
 
 Entropy = Callable[[int], bytes]
-"""A source of secret bytes: ``entropy(n)`` returns ``n`` fresh ones. It feeds keys, masks and shares."""
+"""A source of secret bytes: ``entropy(n)`` returns ``n`` fresh bytes, for keys, masks, shares and noise."""
 
 
 def os_entropy(n_bytes: int) -> bytes:
-    """``n_bytes`` from the operating system's generator. The only source a deployment may use."""
+    """Return ``n_bytes`` from the operating system's generator: the only source for deployments.
+
+    >>> len(os_entropy(32))
+    32
+    """
     return os.urandom(n_bytes)
 
 
 class InsecureSeededEntropy:
-    """A reproducible stream for tests, vectors and simulations: SHA-256(seed, label, counter).
+    """A reproducible byte stream for tests and simulations: SHA-256(seed, label, counter). Not for deployments.
 
-    Whoever knows the seed knows every secret drawn from it. Two streams with different labels are independent.
+    The seed determines every secret that is drawn from the stream.
+
+    Args:
+        seed: any integer.
+        label: streams with different labels are independent.
+
+    >>> InsecureSeededEntropy(1)(4) == InsecureSeededEntropy(1)(4)
+    True
     """
 
     def __init__(self, seed: int, label: str = "") -> None:
@@ -27,7 +38,7 @@ class InsecureSeededEntropy:
         self._buffer = b""
 
     def __call__(self, n_bytes: int) -> bytes:
-        """The stream's next ``n_bytes``."""
+        """Return the next ``n_bytes`` of the stream."""
         stream = bytearray(self._buffer)
         while len(stream) < n_bytes:
             stream += hashlib.sha256(self._prefix + self._counter.to_bytes(8, "big")).digest()

@@ -1,30 +1,30 @@
-"""Every error that `secagg` raises on purpose, one leaf for each thing a caller can act on."""
+"""Errors of `secagg`: one class for each case that a caller can handle differently."""
 
 from __future__ import annotations
 
 
 class SecureSumError(Exception):
-    """Base of all errors of this package."""
+    """Base class of all errors of this package."""
 
 
 class ConfigurationError(SecureSumError, ValueError):
-    """The public parameters are unsafe or contradict each other; no session was made."""
+    """The public parameters are unsafe or contradict each other; no session was created."""
 
 
 class PolicyError(SecureSumError):
-    """A sum falls short of what this client's own policy demands; it takes no part."""
+    """A sum does not meet this client's own policy; the client does not take part."""
 
 
 class ConsentRefusedError(SecureSumError):
-    """A party does not let its vector, or its help, into this total; it has said nothing that would."""
+    """A party refuses to contribute to this total; it has sent nothing that the total needs."""
 
 
 class SnapshotError(SecureSumError):
-    """A stored session belongs to another party or session, or its bytes were changed; it is not restored."""
+    """A stored session belongs to another party or session, or its bytes were changed; it was not restored."""
 
 
 class ReceiptError(SecureSumError):
-    """A receipt does not vouch for this sum."""
+    """A receipt is not valid for this sum."""
 
 
 class InvalidVectorError(SecureSumError, ValueError):
@@ -32,15 +32,15 @@ class InvalidVectorError(SecureSumError, ValueError):
 
 
 class LocalProtocolError(SecureSumError):
-    """The caller of this session acted out of order."""
+    """The caller used this session out of order."""
 
 
 class RemoteProtocolError(SecureSumError):
-    """Somebody sent what the protocol forbids.
+    """Another party sent a message that the protocol forbids.
 
     Args:
-        reason: what was needed, what came, what to do.
-        peer: the party that sent it, or None when the bytes do not even tell.
+        reason: text of the error.
+        peer: the party that sent the message; None if unknown.
     """
 
     def __init__(self, reason: str, *, peer: int | None = None) -> None:
@@ -49,24 +49,24 @@ class RemoteProtocolError(SecureSumError):
 
 
 class MalformedMessageError(RemoteProtocolError):
-    """Bytes that are no message of this version, session or layout.
+    """The bytes are no message of this version, session or layout.
 
-    A frame that does not belong here changes no state; a frame that does, with a broken payload, aborts a client.
+    A frame of another session changes no state; a frame of this session with an invalid payload aborts a client.
     """
 
 
 class RepeatedMessageError(RemoteProtocolError):
-    """A message that was already taken. It changes no state; resend the stored answer if there is one."""
+    """The message was processed before. It changes no state; resend the stored answer if there is one."""
 
 
 class TooFewSurvivorsError(SecureSumError):
     """Fewer parties answered than the sum needs; no sum is released.
 
     Args:
-        stage: the round that came up short.
-        needed: how many answers it needs.
-        came: how many arrived.
-        cohort: how many were asked.
+        stage: the round with too few answers.
+        needed: number of answers needed.
+        came: number of answers received.
+        cohort: number of parties asked.
     """
 
     def __init__(self, *, stage: str, needed: int, came: int, cohort: int) -> None:
@@ -78,11 +78,11 @@ class TooFewSurvivorsError(SecureSumError):
 
 
 class HelperMissingError(SecureSumError):
-    """A party beside the clients that the sum needs did not answer; no part of a total is released.
+    """A helper or key holder that the sum needs did not answer; no part of a total is released.
 
     Args:
-        missing: the helpers or key holders that did not answer, or were put aside.
-        needed: how many must answer, where not all of them have to.
+        missing: the helpers or key holders that did not answer, or were excluded.
+        needed: number that must answer; None for all.
     """
 
     def __init__(self, *, missing: tuple[int, ...], needed: int | None = None) -> None:
@@ -95,21 +95,21 @@ class HelperMissingError(SecureSumError):
 
 
 class HelperDisputeError(SecureSumError):
-    """Helpers that hold the same seeds gave different sums of masks, and too few others say who is right.
+    """Helpers with the same seeds sent different sums of masks, and too few of them agree; no total is released.
 
     Args:
-        disputes: each pair that differs, of which one lies; whoever differs from more others than may lie does.
-        vouchers: how many must say the same.
+        disputes: each pair of helpers that differ; at least one of each pair is malicious.
+        needed: number of helpers that must send the same sum.
     """
 
-    def __init__(self, *, disputes: tuple[tuple[int, int], ...], vouchers: int) -> None:
+    def __init__(self, *, disputes: tuple[tuple[int, int], ...], needed: int) -> None:
         self.disputes = disputes
         pairs = ", ".join(f"{one} and {other}" for one, other in disputes) or "none that answered"
         super().__init__(
-            f"{vouchers} helpers must give the same sum of masks, and these differ: {pairs}; no total is released. "
-            "One of each pair lied: find out which, and start a new session without it"
+            f"{needed} helpers must give the same sum of masks, and these differ: {pairs}; no total is released. "
+            "One of each pair is malicious: find out which, and start a new session without it"
         )
 
 
 class SumOutOfBoundsError(SecureSumError):
-    """The total lies outside its public bound, so masks did not cancel or a client broke its bound."""
+    """The total is outside its public bound: masks did not cancel, or a client exceeded its bound."""

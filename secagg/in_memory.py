@@ -1,4 +1,4 @@
-"""A whole sum in one process: the sessions, and a network that can lose, repeat and reorder what they say."""
+"""A whole sum in one process: all sessions, and a network that can lose, repeat and reorder messages."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Protocol
 from secagg.config import SERVER
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import LocalProtocolError, RemoteProtocolError, SecureSumError
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
+from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession, SumResult
 from secagg.sums import NO_SECRETS, PartySecrets, SumProtocol
 from secagg.wire import carries_vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """A message on its way."""
+    """A message in transit."""
 
     sender: PartyId
     recipient: PartyId
@@ -25,54 +25,63 @@ class Envelope:
 
 
 class Network(Protocol):
-    """What happens to messages between sending and arrival."""
+    """Interface of a simulated network."""
 
     def carry(self, envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
-        """The messages that arrive, in the order in which they do."""
+        """Yield the messages that arrive, in their order of arrival."""
         ...
 
 
 class PerfectNetwork:
-    """Everything arrives once, in order."""
+    """A network that delivers every message once, in order."""
 
     def carry(self, envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
-        """The same messages."""
+        """Yield all messages unchanged."""
         return iter(envelopes)
 
 
 class Parties(Protocol):
-    """The sessions of all parties of one sum: a sum whose parties need no secrets, or ``InOneProcess``."""
+    """Interface of a factory of all sessions of one sum: ``InOneProcess``, or a sum whose parties need no secrets."""
 
     @property
     def clients(self) -> tuple[PartyId, ...]:
-        """The cohort."""
+        """Cohort of clients."""
         ...
 
     @property
     def helpers(self) -> tuple[PartyId, ...]:
-        """Who takes part beside clients and server."""
+        """Parties other than clients and server that the sum needs."""
         ...
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
-        """Return a client's session."""
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """Create a client's session."""
         ...
 
     def helper(self, party: PartyId, *, entropy: Entropy = os_entropy) -> ClientSession:
-        """Return a helper's session."""
+        """Create a helper's session."""
         ...
 
     def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
-        """Return the server's session."""
+        """Create the server's session."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InOneProcess:
-    """All parties of one sum in one process: for simulations and tests.
+    """A sum together with the secrets of all its parties, for simulations and tests.
 
     Args:
-        protocol: the sum, which is public.
-        secrets: what each party alone knows; parties without secrets may be left out.
+        protocol: the sum.
+        secrets: secrets by party; parties without secrets may be left out.
+
+    >>> import numpy as np
+    >>> from secagg import CommitteeSum, Layout, new_session_id, run_in_memory
+    >>> layout = Layout.of([("counts", 2, 100)])
+    >>> parties = CommitteeSum.generate(layout=layout, clients=(1, 2, 3), session_id=new_session_id(), n_helpers=2)
+    >>> parties.helpers, sorted(parties.secrets)
+    ((4, 5), [4, 5])
+    >>> run_in_memory(parties, {party: np.array([party, 1]) for party in parties.clients}).result.total
+    array([6, 3])
     """
 
     protocol: SumProtocol
@@ -80,51 +89,67 @@ class InOneProcess:
 
     @property
     def clients(self) -> tuple[PartyId, ...]:
-        """The cohort."""
+        """Cohort of clients."""
         return self.protocol.clients
 
     @property
     def helpers(self) -> tuple[PartyId, ...]:
-        """Who takes part beside clients and server."""
+        """Parties other than clients and server that the sum needs."""
         return self.protocol.helpers
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
-        """Return a client's session, made with its own secrets."""
-        return self.protocol.client(party, contribution, secrets=self.of_party(party), entropy=entropy)
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """Create a client's session from its own secrets."""
+        return self.protocol.client(party, client_input, secrets=self.of_party(party), entropy=entropy)
 
     def helper(self, party: PartyId, *, entropy: Entropy = os_entropy) -> ClientSession:
-        """Return a helper's session, made with its own secrets."""
+        """Create a helper's session from its own secrets."""
         return self.protocol.helper(party, secrets=self.of_party(party), entropy=entropy)
 
     def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
-        """Return the server's session, made with its own secrets."""
+        """Create the server's session from its own secrets."""
         return self.protocol.server(secrets=self.of_party(SERVER), entropy=entropy)
 
     def of_party(self, party: PartyId) -> PartySecrets:
-        """Return what a party alone knows."""
+        """Return the secrets of a party."""
         return self.secrets.get(party, NO_SECRETS)
 
 
 @dataclass(slots=True, kw_only=True)
 class Traffic:
-    """What one party sent, received and computed."""
+    """Messages, bytes and computing time of one party.
+
+    Args:
+        messages_up: messages sent.
+        bytes_up: bytes sent.
+        bytes_down: bytes received.
+        vector_messages: messages sent that contain a vector.
+        seconds: computing time.
+    """
 
     messages_up: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
-    heavy_messages: int = 0
+    vector_messages: int = 0
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InMemoryRun:
-    """How a sum went.
+    """Result and costs of a sum that was run in one process.
 
     Args:
         result: the total and the survivors.
-        traffic: each client's and helper's share of the work.
-        server_seconds: the server's.
-        refused: messages that a session refused, with the reason; a perfect network has none.
+        traffic: costs by client and helper.
+        server_seconds: computing time of the server.
+        refused: messages that a session refused, each with its error; empty on a perfect network.
+
+    >>> import numpy as np
+    >>> from secagg import Layout, MaskedSum, new_session_id, run_in_memory
+    >>> layout = Layout.of([("counts", 2, 100)])
+    >>> protocol = MaskedSum(layout=layout, clients=(1, 2, 3, 4), session_id=new_session_id())
+    >>> run = run_in_memory(protocol, {party: np.array([party, 1]) for party in protocol.clients})
+    >>> run.traffic[1].messages_up, len(run.refused)
+    (4, 0)
     """
 
     result: SumResult
@@ -135,43 +160,54 @@ class InMemoryRun:
 
 def run_in_memory(
     parties: Parties,
-    contributions: Mapping[PartyId, Contribution],
+    client_inputs: Mapping[PartyId, ClientInput],
     *,
     dropouts: Mapping[PartyId, int] | None = None,
     network: Network | None = None,
     entropy: Entropy = os_entropy,
     record: Callable[[Envelope], None] | None = None,
 ) -> InMemoryRun:
-    """Run one sum from the first message to the result.
+    """Run one sum in this process, from the first message to the result.
 
     Args:
-        parties: the sum and its parties' secrets; a sum by itself where nobody needs secrets.
-        contributions: a vector, or a call that makes one, for each client that takes part; a client of the
-            cohort that is missing never says anything.
-        dropouts: how many messages a client still sends before it vanishes.
-        network: what happens to messages on their way; nothing by default.
-        entropy: every party's source of secrets.
+        parties: ``InOneProcess``, or the protocol itself if no party needs secrets.
+        client_inputs: by client its vector, int64 of shape (layout.size,), or a callable that returns it. A client of
+            the cohort without an input sends no message.
+        dropouts: by client the number of messages that it sends before it drops out.
+        network: simulated network; by default every message arrives once, in order.
+        entropy: source of all parties' secrets.
         record: called with each message as it is sent, for audits.
 
+    Returns:
+        The result and the costs of every party.
+
     Raises:
-        TooFewSurvivorsError: a round came up short.
-        SecureSumError: another reason for which no sum can be released.
+        TooFewSurvivorsError: too few parties answered in a round.
+        SecureSumError: no total can be released for another reason.
+
+    >>> import numpy as np
+    >>> from secagg import Layout, MaskedSum, new_session_id
+    >>> layout = Layout.of([("counts", 2, 100)])
+    >>> protocol = MaskedSum(layout=layout, clients=(1, 2, 3, 4), session_id=new_session_id())
+    >>> vectors = {party: np.array([party, 1]) for party in protocol.clients}
+    >>> run_in_memory(protocol, vectors, dropouts={4: 2}).result.total  # client 4 sends no masked vector
+    array([6, 3])
     """
-    return _Driver(parties, contributions, dropouts or {}, network or PerfectNetwork(), entropy, record).run()
+    return _Driver(parties, client_inputs, dropouts or {}, network or PerfectNetwork(), entropy, record).run()
 
 
 class _Driver:
     def __init__(
         self,
         parties: Parties,
-        contributions: Mapping[PartyId, Contribution],
+        client_inputs: Mapping[PartyId, ClientInput],
         dropouts: Mapping[PartyId, int],
         network: Network,
         entropy: Entropy,
         record: Callable[[Envelope], None] | None,
     ) -> None:
         self._sessions: dict[PartyId, ClientSession] = {
-            party: parties.client(party, contribution, entropy=entropy) for party, contribution in contributions.items()
+            party: parties.client(party, client_input, entropy=entropy) for party, client_input in client_inputs.items()
         }
         self._sessions |= {party: parties.helper(party, entropy=entropy) for party in parties.helpers}
         self._server: ServerSession = parties.server(entropy=entropy)
@@ -194,7 +230,7 @@ class _Driver:
     def _starts(self) -> Iterator[Envelope]:
         for party, session in self._sessions.items():
             if self._alive(party):
-                yield from self._say(party, session.start)
+                yield from self._seal_message(party, session.start)
 
     def _answers(self, requests: Mapping[PartyId, bytes]) -> Iterator[Envelope]:
         sent = (Envelope(sender=SERVER, recipient=party, message=message) for party, message in requests.items())
@@ -202,7 +238,7 @@ class _Driver:
             party = envelope.recipient
             if party in self._sessions and self._alive(party):
                 self._traffic[party].bytes_down += len(envelope.message)
-                yield from self._say(party, lambda e=envelope: self._receive(e))  # type: ignore[misc]
+                yield from self._seal_message(party, lambda e=envelope: self._receive(e))  # type: ignore[misc]
 
     def _receive(self, envelope: Envelope) -> bytes | None:
         try:
@@ -211,7 +247,7 @@ class _Driver:
             self._refused.append((envelope, error))
             return None
 
-    def _say(self, party: PartyId, speak: Callable[[], bytes | None]) -> Iterator[Envelope]:
+    def _seal_message(self, party: PartyId, speak: Callable[[], bytes | None]) -> Iterator[Envelope]:
         traffic = self._traffic[party]
         started = time.perf_counter()
         message = speak()
@@ -220,7 +256,7 @@ class _Driver:
             return
         traffic.messages_up += 1
         traffic.bytes_up += len(message)
-        traffic.heavy_messages += carries_vector(message)
+        traffic.vector_messages += carries_vector(message)
         yield Envelope(sender=party, recipient=SERVER, message=message)
 
     def _upload(self, envelopes: Iterable[Envelope]) -> None:

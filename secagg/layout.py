@@ -1,4 +1,4 @@
-"""The public shape of a summed vector: named segments of integers with a bound each."""
+"""Public shape of a summed vector: named segments of integers, each with a bound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from secagg.errors import ConfigurationError, InvalidVectorError, SumOutOfBoundsError
 
 IntVector = NDArray[np.int64]
-"""A 1-D array of int64: what a client contributes and what the server learns."""
+"""A 1-D array of int64: a client's vector, or a total."""
 
 MAX_BOUND = 2**63 - 1
 MAX_SIZE = 2**32
@@ -20,19 +20,24 @@ MAX_SIZE = 2**32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """``size`` integers, none of whose sums over a cohort can leave [-bound, bound].
+    """A named part of a vector: ``size`` integers whose sum over the cohort stays within [-bound, bound].
 
-    The bound alone decides the width: ``bits`` is the fewest that tell 2 bound + 1 values apart,
-    a wire entry takes ceil(bits / 8) bytes, a word in memory the next power of two of bytes.
+    The bound determines the width: ``bits`` = ceil(log2(2 bound + 1)), an entry on the wire takes ceil(bits / 8) bytes,
+    a word in memory the next power of two of bytes.
 
     Args:
         name: unique within its layout, 1 to 64 printable ASCII characters.
         size: number of entries, 1 to 2^32.
-        bound: largest absolute value of the *sum* over the whole cohort, 0 to 2^63 - 1.
-        client_bound: largest absolute value of an entry of *one* client, 0 to ``bound``; None for an equal share of
-            ``bound``, rounded down. A client refuses to send more, a server that sees single vectors to take more, and
-            every server a total that so many clients cannot have: what one client can do to a sum stays within its
-            share, and no sum of clients that keep theirs wraps around.
+        bound: largest absolute value of an entry of the *total*, 0 to 2^63 - 1.
+        client_bound: largest absolute value of an entry of *one* client, 0 to ``bound``. None takes ``bound`` divided
+            by the number of clients, rounded down. A client refuses to send more, a server that sees single vectors
+            refuses to accept more, and every server refuses a total beyond the survivors' bounds.
+
+    Raises:
+        ConfigurationError: a field is out of range.
+
+    >>> Segment(name="ages", size=3, bound=10_000, client_bound=120).wire_bytes
+    2
     """
 
     name: str
@@ -66,32 +71,38 @@ class Segment:
 
     @property
     def bits(self) -> int:
-        """The fewest bits that hold every value of [-bound, bound]."""
+        """Number of bits for every value of [-bound, bound]."""
         return max(1, (2 * self.bound).bit_length())
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes an entry takes on the wire; the segment is summed modulo 2^(8 wire_bytes)."""
+        """Bytes of an entry on the wire; the segment is summed modulo 2^(8 wire_bytes)."""
         return -(-self.bits // 8)
 
     @property
     def word(self) -> np.dtype[np.unsignedinteger]:
-        """The unsigned little-endian word that holds an entry in memory."""
+        """Unsigned little-endian NumPy type of an entry in memory."""
         return np.dtype(f"<u{1 << (self.wire_bytes - 1).bit_length()}")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The segments of a vector, in order. Public, and part of every session's configuration digest.
+    """Shape of a vector: its segments, in order. Public, and part of every session's configuration digest.
 
     Args:
-        segments: of the vector.
-        agreed: canonical bytes of what parties agree on beside the shape, such as a sum's noise: who holds others has
-            another digest. At most 64 bytes; none for sums of plain shape.
-        sum_fits: that its maker knows by other means, such as a count of all rows, that no sum of the cohort leaves a
-            bound, so that single clients may have more than an equal share of it: a segment's ``client_bound`` then is
-            ``bound`` unless it is stated. Without it a sum takes no layout whose bounds for one client add up to more.
-            Each party states it for itself: unlike the bounds it is in no digest.
+        segments: the segments.
+        agreed: digest of anything else that the parties agree on, such as the noise of a sum; at most 64 bytes. Parties
+            with different bytes have different configuration digests.
+        sum_fits: states that the total stays within its bounds for another reason, such as a limit on the number of
+            all rows. A segment's ``client_bound`` then defaults to ``bound``. Otherwise a sum refuses layouts whose
+            client bounds add up to more than ``bound``. Each party sets it for itself; it is in no digest.
+
+    Raises:
+        ConfigurationError: no segments, repeated names, or ``agreed`` too long.
+
+    >>> layout = Layout.of([("totals", 2, 300), ("ages", 1, 10_000, 120)])
+    >>> layout.size, layout.wire_bytes
+    (3, 6)
     """
 
     segments: tuple[Segment, ...]
@@ -115,16 +126,14 @@ class Layout:
     def of(
         cls, segments: Iterable[tuple[str, int, int] | tuple[str, int, int, int]], *, sum_fits: bool = False
     ) -> Layout:
-        """The layout of (name, size, bound) triples, the form in which other packages state it.
-
-        A fourth number is the bound for one client.
+        """Create a layout from (name, size, bound) triples; a fourth number is the bound for one client.
 
         >>> layout = Layout.of([("totals", 2, 300), ("ages", 1, 10_000, 120)])
         >>> [layout.client_bound(segment, n_clients=3) for segment in layout.segments]
         [100, 120]
 
         Raises:
-            ConfigurationError: what a triple must hold, and what came.
+            ConfigurationError: an item has another number of elements, or a segment is invalid.
         """
         triples = list(segments)
         if any(len(triple) not in (3, 4) for triple in triples):
@@ -139,32 +148,32 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Entries of the whole vector."""
+        """Number of entries of the vector."""
         return sum(segment.size for segment in self.segments)
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes of one encoded vector."""
+        """Number of bytes of one encoded vector."""
         return sum(segment.size * segment.wire_bytes for segment in self.segments)
 
     def slices(self) -> Iterator[tuple[Segment, slice]]:
-        """Each segment with its place in the vector."""
+        """Yield each segment with its slice of the vector."""
         start = 0
         for segment in self.segments:
             yield segment, slice(start, start + segment.size)
             start += segment.size
 
     def client_bound(self, segment: Segment, n_clients: int) -> int:
-        """Return the largest absolute value of an entry of one of so many clients, of one of the layout's segments."""
+        """Return the largest absolute value of one client's entries in a segment, for a cohort of ``n_clients``."""
         if segment.client_bound is not None:
             return segment.client_bound
         return segment.bound if self.sum_fits else segment.bound // n_clients
 
     def check_cohort(self, n_clients: int) -> None:
-        """Refuse a cohort whose sum could leave a bound though every client keeps its own.
+        """Refuse a cohort whose sum could exceed a bound although every client keeps its own bound.
 
         Raises:
-            ConfigurationError: says which segment, and what would fit.
+            ConfigurationError: names the segment and a bound that fits.
         """
         for segment in self.segments:
             own = self.client_bound(segment, n_clients)
@@ -177,14 +186,14 @@ class Layout:
                 )
 
     def check(self, vector: IntVector, n_clients: int) -> None:
-        """Refuse a client's vector of another shape or type, or with an entry beyond what one client may send.
+        """Refuse a client's vector of another shape or type, or with an entry beyond the bound for one client.
 
         Args:
-            vector: of one client.
-            n_clients: how many clients the sum has.
+            vector: the client's vector.
+            n_clients: number of clients of the sum.
 
         Raises:
-            InvalidVectorError: says which segment, how many entries and what to do; never which values.
+            InvalidVectorError: names the segment and the number of entries, never their values.
         """
         if type(vector) is not np.ndarray or vector.dtype != np.int64 or vector.shape != (self.size,):
             came = (
@@ -203,10 +212,10 @@ class Layout:
                 )
 
     def check_total(self, total: IntVector, n_survivors: int, n_clients: int) -> None:
-        """Refuse a total that so many of the cohort's clients within their own bounds cannot have.
+        """Refuse a total that ``n_survivors`` clients within their own bounds cannot have.
 
         Raises:
-            SumOutOfBoundsError: somebody broke its bound, and the sum does not tell who.
+            SumOutOfBoundsError: a client exceeded its bound; the total does not show which one.
         """
         for segment, place in self.slices():
             own = self.client_bound(segment, n_clients)
@@ -218,10 +227,9 @@ class Layout:
                 )
 
     def canonical(self) -> bytes:
-        """One byte string for one layout, for digests: no two layouts share it.
+        """Return a canonical, injective encoding of the layout, for digests.
 
-        What is agreed on beside the shape follows a name of no characters, and a bound for one client one of 255, which
-        no segment has.
+        ``agreed`` follows an empty name and a client bound follows a name length of 255; no segment has either.
         """
         shape = b"".join(
             len(s.name).to_bytes(1, "big")
@@ -235,7 +243,7 @@ class Layout:
 
 
 def _beyond(values: IntVector, bound: int) -> int:
-    """How many values are larger than a bound, in absolute value."""
+    """Return the number of values whose absolute value exceeds a bound."""
     bound = min(bound, MAX_BOUND)
     if values.max() <= bound and values.min() >= -bound:
         return 0

@@ -1,7 +1,7 @@
-"""The one door through which every party of every sum speaks and listens: it signs, and it checks signatures.
+"""Base class of all parties: it signs outgoing messages and verifies the signatures of incoming ones.
 
-Where a sum has identities each message is signed by its sender over version, type, digest, sender, recipient and
-payload (``seal_frame``), and none is looked into before that signature verifies. Ed25519, RFC 8032.
+With identities each message is signed by its sender over version, type, digest, sender, recipient and payload
+(``seal_frame``), and no payload is parsed before its signature verifies. Ed25519, RFC 8032.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from typing import Protocol, cast
 from secagg.config import SERVER
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import PartyId
-from secagg.sums import PartySecrets, RowsOf, SumProtocol, Survivors
+from secagg.sums import DataFingerprints, PartySecrets, SumProtocol, Survivors
 from secagg.wire import Frame, MessageType, message_type, open_frame, seal_frame
 
 
 class Membership(Protocol):
-    """What binds the messages of a session: a sum's parameters, or a series'."""
+    """Interface of the parameters that messages are bound to: those of a sum or of a series."""
 
     def digest_of(self, type_: MessageType | None) -> bytes:
         """Return the digest in the header of messages of a type."""
         ...
 
     def identity_of(self, party: PartyId) -> bytes:
-        """Return the Ed25519 public key of a party; empty where nobody signs, and for strangers."""
+        """Return the Ed25519 public key of a party; empty without identities, and for unknown parties."""
         ...
 
     def signer(self, party: PartyId, secrets: PartySecrets) -> IdentityKey | None:
-        """Return the signing key of a party; None where nobody signs."""
+        """Return the signing key of a party; None without identities."""
         ...
 
 
 class Party:
-    """Any side of a session.
+    """One side of a session.
 
     Args:
-        config: what its messages are bound to.
+        config: parameters that its messages are bound to.
         party: its number.
-        secrets: its signing key, where there are identities, and whom it asks before a total is made with it.
+        secrets: its signing key, with identities, and its approval callback.
 
     Raises:
-        ConfigurationError: the signing key is missing, another one, or serves no purpose.
+        ConfigurationError: the signing key is missing, does not match the roster, or is given without identities.
     """
 
     def __init__(self, config: Membership, party: PartyId, secrets: PartySecrets) -> None:
@@ -50,10 +50,10 @@ class Party:
         self._config = config
         self._identity, self._consent = config.signer(party, secrets), secrets.consent
 
-    def _say(
+    def _seal_message(
         self, type_: MessageType, payload: bytes, recipient: PartyId = SERVER, *, vector: Sequence[memoryview] = ()
     ) -> bytes:
-        """Return a message, signed where there are identities; a vector ends its payload."""
+        """Return a message, signed with identities. ``vector`` is the end of its payload."""
         return seal_frame(
             type_,
             payload,
@@ -64,20 +64,20 @@ class Party:
             vector=vector,
         )
 
-    def _agree(self, survivors: Survivors | None, rows: RowsOf = MappingProxyType({})) -> None:
-        """Ask for the consent to a total of these rows.
+    def _ask_consent(self, survivors: Survivors | None, rows: DataFingerprints = MappingProxyType({})) -> None:
+        """Call the party's approval callback.
 
         Raises:
-            ConsentRefusedError: it is refused.
+            ConsentRefusedError: the party refuses this total.
         """
         if self._consent is not None:
             self._consent(cast(SumProtocol, self._config), survivors, rows)
 
-    def _hear(self, message: bytes, sender: PartyId = SERVER) -> Frame:
-        """Return what a message says.
+    def _open_message(self, message: bytes, sender: PartyId = SERVER) -> Frame:
+        """Verify a message and return its frame.
 
         Raises:
-            MalformedMessageError: it belongs to another session, or its sender did not sign it.
+            MalformedMessageError: it belongs to another session, or its signature is not valid.
         """
         return open_frame(
             message,

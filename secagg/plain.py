@@ -1,11 +1,11 @@
-"""Sums whose vectors only their encoder hides: in the clear, the oracle of every test, or encrypted."""
+"""Sums without masks: in the clear, as the reference for all other modes, or encrypted with BFV or CKKS."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from secagg.config import harmless_colluders, two_thirds
+from secagg.config import max_colluding_clients, two_thirds
 from secagg.costs import PartyCost
 from secagg.encoder import EncodedSum, RunningSum
 from secagg.entropy import Entropy, os_entropy
@@ -13,22 +13,29 @@ from secagg.errors import ConfigurationError
 from secagg.one_shot import OneShotClient
 from secagg.ring import RingVector
 from secagg.rounds import Round, RoundState, ServerRounds
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
-from secagg.sums import CLIENT_ROLE, NO_SECRETS, Guarantee, Knowledge, PartySecrets, Upload
+from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, CoalitionView, Guarantee, PartySecrets, Upload
 from secagg.wire import MessageType, Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainSum(EncodedSum):
-    """Each client sends its vector once, as its encoder says. In the clear, whoever reads the upload reads the vector.
+    """A sum in which each client sends its vector once, in the clear or encrypted.
 
-    Encrypted, the server adds what it cannot read, and the key holder decrypts the sum, once, if it is over enough
-    clients. The server must then be semi-honest: it could pass one client's ciphertext for the sum (masks under the
-    encryption prevent that).
+    In the clear (mode ``plain``) every reader of an upload reads the vector: for tests and public data. With an
+    ``Encrypted`` encoder (modes ``bfv``, ``ckks``) the server adds ciphertexts and the key holder decrypts one sum over
+    enough clients. The server must then be semi-honest: it could present one client's ciphertext as the sum.
 
     Args:
-        min_survivors: fewest vectors for which a total is released. None takes 1 in the clear, and two thirds, rounded
-            down, plus one where vectors are encrypted.
+        min_survivors: minimum number of vectors in a released total. None takes 1 in the clear, and two thirds of the
+            cohort, rounded down, plus one with encryption.
+
+    >>> import numpy as np
+    >>> from secagg import Layout, new_session_id, run_in_memory
+    >>> layout = Layout.of([("counts", 2, 100)])
+    >>> protocol = PlainSum(layout=layout, clients=(1, 2, 3), session_id=new_session_id())
+    >>> run_in_memory(protocol, {party: np.array([party, 10]) for party in protocol.clients}).result.total
+    array([ 6, 30])
     """
 
     min_survivors: int | None = None
@@ -42,25 +49,25 @@ class PlainSum(EncodedSum):
 
     @property
     def name(self) -> str:
-        """The mode's name."""
+        """Name of the mode."""
         return self.encoder.name_of("plain")
 
     @property
     def survivors_needed(self) -> int:
-        """Fewest clients whose vectors a released total holds."""
+        """Minimum number of clients whose vectors a released total contains."""
         if self.min_survivors is None:
             return two_thirds(self.clients) if self.helpers else 1
         return self.min_survivors
 
     @property
     def guarantee(self) -> Guarantee:
-        """In the clear nothing but the number of vectors in a total; encrypted, no more than the key holder keeps."""
+        """Guarantees: in the clear none but the minimum of survivors; encrypted, privacy against the server."""
         return Guarantee(
-            survivors_needed=self.survivors_needed,
-            harmless_clients=harmless_colluders(self.survivors_needed),
-            opening_clients=0,
-            opening_helpers=self.helpers,
-            upload=Upload.CIPHERTEXT if self.helpers else Upload.BARE,
+            min_survivors=self.survivors_needed,
+            max_colluding_clients=max_colluding_clients(self.survivors_needed),
+            client_reconstruction_threshold=0,
+            reconstruction_helpers=self.helpers,
+            upload=Upload.CIPHERTEXT if self.helpers else Upload.PLAINTEXT,
             binds_context=False,
             helpers_learn_total=bool(self.helpers),
             helpers_confirm_guesses=self.encoder.confirms_guesses,
@@ -68,34 +75,34 @@ class PlainSum(EncodedSum):
 
     @property
     def costs(self) -> Mapping[str, PartyCost]:
-        """A client's, and of whom the encoder needs."""
+        """Costs of a client and of the encoder's helpers."""
         client = PartyCost.of_payloads(
             [self.vector_bytes], [], vector_bytes=self.vector_bytes, signature_bytes=self.signature_bytes
         )
         return {CLIENT_ROLE: client, **self.encoder.helper_costs(self)}
 
     def explain(self) -> str:
-        """Whom it needs to trust, how many must stay, what it costs."""
+        """Describe in words and numbers what these parameters guarantee and cost."""
         lines = self.encoder.explain(self)
         return "\n".join(lines if self.helpers else [*lines, f"  a client {self.costs[CLIENT_ROLE]}"])
 
     def client(
         self,
         party: PartyId,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> ClientSession:
-        """Return a client that sends its vector with its first message; it draws no entropy (SEAL draws its own)."""
-        return PlainClient(self, party, contribution, secrets=secrets)
+        """Create a client that sends its vector in its first message; it uses no ``entropy`` (SEAL has its own)."""
+        return PlainClient(self, party, client_input, secrets=secrets)
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
-        """Return a server that adds what arrives; it draws no entropy."""
+        """Create the server's session; it uses no ``entropy``."""
         return PlainServer(self, secrets=secrets)
 
-    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
-        """Return what the encoder gives away: in the clear the vector, else what a coalition can decrypt."""
+    def reconstruct_upload(self, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
+        """Return the vector in the clear, or what the coalition can decrypt of it."""
         return self.encoder.opened(self, knowledge, target)
 
     def _own_parameters(self) -> tuple[bytes, ...]:
@@ -104,29 +111,29 @@ class PlainSum(EncodedSum):
 
 
 class PlainClient(OneShotClient):
-    """Sends one message and expects none."""
+    """A client that sends one message and receives none."""
 
     _config: PlainSum
 
     def start(self) -> bytes:
-        """Return the vector as it travels."""
+        """Return the message with the encoded vector."""
         config, vector = self._config, self._vector()
-        self._agree(None)
+        self._ask_consent(None)
         payload = config.encoder.encode(vector, config)
-        self._spoke()
-        return self._say(config.encoder.input_type, payload)
+        self._mark_sent()
+        return self._seal_message(config.encoder.input_type, payload)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PlainServerState(RoundState):
-    """Beside the round, the sum so far and, once no more vectors are taken, who is in it."""
+    """State of the server: the round, the sum so far and, after the round of vectors, the survivors."""
 
     sum: RunningSum
     survivors: tuple[PartyId, ...] = ()
 
 
 class PlainServer(ServerRounds[PlainServerState]):
-    """Adds vectors as they arrive, and has the key holder decrypt the sum where they are encrypted."""
+    """A server that adds vectors as they arrive and, with encryption, asks the key holder to decrypt the sum."""
 
     _config: PlainSum
 
@@ -135,39 +142,39 @@ class PlainServer(ServerRounds[PlainServerState]):
         ServerRounds.__init__(self, config, PlainServerState(round=first, sum=config.encoder.begin(config)), secrets)
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        """Take a client's vector or the key holder's answer, or refuse it and stay as before."""
+        """Process a client's vector or the key holder's answer; a refused message changes nothing."""
         with self._taking() as round_:
             frame = self._due(round_, sender, message)
             if round_.answer is MessageType.DECRYPTED_SUM:
-                self._kept.sum.take_answer(Reader(frame.payload, peer=sender))
+                self._kept.sum.add_decrypted(Reader(frame.payload, peer=sender))
             else:
                 self._kept.sum.add(frame.payload, peer=sender)
             round_.accept(sender)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
-        """Ask the key holder, where there is one; then release the total over those who answered.
+        """Ask the key holder, if there is one; then release the total over the clients that answered.
 
         Raises:
             TooFewSurvivorsError: too few clients sent a vector.
             HelperMissingError: the key holder has not answered.
-            SumOutOfBoundsError: the total lies outside its bound.
+            SumOutOfBoundsError: the total exceeds its bound.
         """
         with self._closing() as round_:
             if round_.answer is not MessageType.DECRYPTED_SUM:
-                question = self._question(round_)
-                if question is not None:
-                    return question
+                decryption_request = self._decryption_request(round_)
+                if decryption_request is not None:
+                    return decryption_request
             else:
                 round_.need_all()
             return self._end(self._kept.sum.words, self._kept.survivors)
 
-    def _question(self, round_: Round) -> Mapping[PartyId, bytes] | None:
+    def _decryption_request(self, round_: Round) -> Mapping[PartyId, bytes] | None:
         config = self._config
         round_.need(config.survivors_needed)
         self._kept.survivors = tuple(sorted(round_.answered))
-        question = self._kept.sum.question(self._kept.survivors)
-        if question is None:
+        decryption_request = self._kept.sum.decryption_request(self._kept.survivors)
+        if decryption_request is None:
             return None
         (holder,) = config.helpers
         self._kept.round = Round.of(MessageType.DECRYPTED_SUM, config.helpers)
-        return {holder: self._say(MessageType.DECRYPTION_REQUEST, question, holder)}
+        return {holder: self._seal_message(MessageType.DECRYPTION_REQUEST, decryption_request, holder)}

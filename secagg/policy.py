@@ -1,4 +1,4 @@
-"""A client's own conditions for taking part, which no server can lower."""
+"""A client's own requirements for taking part in a sum; no server can weaken them."""
 
 from __future__ import annotations
 
@@ -16,28 +16,33 @@ from secagg.sessions import PartyId
 from secagg.sums import CLIENT_ROLE, SERVER_ROLE, Guarantee, SumProtocol
 
 MIN_CORRUPTION = 0.2
-"""Fraction of clients that may collude with the server and hurt nobody, where a site demands nothing else."""
+"""Default fraction of clients whose collusion with the server must be harmless."""
 
 
 RECEIPTS = {"none": -1, "server": 0, "countersigned": 1}
-"""Receipts that a policy asks for, by the fewest signatures beside the server's; -1 where none is asked for."""
+"""Kinds of receipts, with the minimum number of countersignatures; -1 for no receipt."""
 
 MAX_GRAPHS = 1024
-"""Most graphs of one beacon: each is hashed when a seed is checked."""
+"""Largest number of graphs of one beacon; each is hashed to check a seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseDemand:
-    """The least noise that a site takes part with: all releases of a run together keep this, or it stays away.
+    """Minimum noise that a site requires: an (epsilon, delta) for all releases of a run together.
 
     Args:
-        epsilon: largest that the releases of one run may cost together.
-        delta: its delta.
-        unit: who is protected: ``record`` or ``client``.
-        adjacency: ``add-remove`` or ``replace-one``.
+        epsilon: largest epsilon of all releases of one run together.
+        delta: the delta for it.
+        unit: unit of privacy: ``record`` or ``client``.
+        adjacency: neighbouring relation: ``add-remove`` or ``replace-one``.
 
     Raises:
-        secagg.dp.PrivacyError: an epsilon, delta, unit or adjacency out of range.
+        secagg.dp.PrivacyError: a field is out of range.
+
+    >>> from fractions import Fraction
+    >>> from secagg.dp import Release
+    >>> release = Release(label="Gram", unit="record", adjacency="add-remove", rho=Fraction(1, 100))
+    >>> NoiseDemand(epsilon=1.0).check([release])
     """
 
     epsilon: float
@@ -50,15 +55,15 @@ class NoiseDemand:
         check_unit_and_adjacency(self.unit, self.adjacency)
 
     def check(self, releases: Sequence[Release]) -> None:
-        """Refuse a run whose releases promise less.
+        """Refuse a run whose releases give weaker privacy.
 
         Raises:
-            PolicyError: what is demanded and what these releases keep.
+            PolicyError: the releases cost more epsilon together, or are for another unit or adjacency.
         """
         kinds = {(release.unit, release.adjacency) for release in releases}
         demanded = f"epsilon of at most {self.epsilon:g} at delta {self.delta:g} for one {self.unit}, {self.adjacency}"
         if kinds != {(self.unit, self.adjacency)}:
-            came = ", ".join(sorted(f"{unit}, {adjacency}" for unit, adjacency in kinds)) or "no release with a price"
+            came = ", ".join(sorted(f"{unit}, {adjacency}" for unit, adjacency in kinds)) or "no release"
             raise PolicyError(f"this site asks for an {demanded}; what came is for: {came}")
         together = guarantee(releases, self.delta)
         if together.epsilon > self.epsilon:
@@ -70,45 +75,53 @@ class NoiseDemand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientPolicy:
-    """What a site demands of every sum it joins; it comes from the site's own file, never from the server.
+    """Requirements of a site for every sum that it joins. They come from the site's own file, never from the server.
 
     Args:
-        modes: the modes it accepts. ``plain`` is refused unless it is listed: never in the clear by accident. In
-            ``ckks`` and ``bfv`` identities sign messages and keep no server honest: list them only where it does not
-            lie.
-        min_clients: smallest cohort.
-        min_survivors: fewest clients that a released total may hold.
-        min_corruption: fraction of clients whose collusion with the server must not hurt: they open no secret, and
-            every total holds at least two clients beside them.
-        identities: the operator's roster, public key by client; every client of the cohort must be in it with
-            that key. Empty accepts sessions without identities (semi-honest: for simulations only).
-        helpers: the operator's helpers, by number the identity that each signs with (the key that boxes are sealed to,
-            where nobody signs): a committee must be all of them, each with that key. Empty accepts whatever helpers a
-            sum has.
-        min_helpers: fewest helpers of a sum that has some, all of them listed; None asks for everybody listed.
-        min_corrupt_helpers: fewest helpers of a committee that may collude with the server and open nothing. None asks
-            for all but one of them, as in a committee of which every helper must answer.
-        min_epoch: the oldest epoch of a helper's sealing key: what was sealed to an older one may be open by now. That
-            no epoch comes back which a newer one followed is for ``AcceptedEpochs`` to remember.
-        key_holders: the operator's key holders, public key by number: a sum's must be one of them. Empty accepts any.
-        min_security_bits: a sum whose privacy rests on a drawn graph must fail with probability at most 2^-this.
-        min_correctness_bits: the same for being stuck, which costs a session and nobody's privacy.
-        beacon: the operator's random value: a sparse graph must be drawn from it over the whole roster, and be planned
-            for what a choice among degrees and ``graphs`` costs (``Assumptions.against_grinding``). Empty refuses
-            every sparse graph.
-        graphs: how many graphs of the beacon a server may try.
-        noise: the least noise; such a site takes part in sums only whose clients add noise, sized for
-            ``min_corruption`` colluders at least. None asks for none.
-        server_identity: the key with which the server signs. Empty accepts any.
-        max_entries: most numbers of a vector: a server that proposes a layout beyond it asks for this site's memory.
-            Making a vector takes four to five times its 8 bytes an entry (4.1 measured for AFL's of 50 million), so the
-            default, 2^26, allows about 2.2 GiB: 11 500 features.
-        total_holders: clients that are given the total, beside the server: it must hold at least two others, as beside
-            colluders.
+        modes: names of the accepted modes. ``plain`` must be listed to be accepted. In ``ckks`` and ``bfv`` the server
+            must be semi-honest even with identities.
+        min_clients: minimum size of the cohort.
+        min_survivors: minimum number of clients in a released total.
+        min_corruption: fraction of clients whose collusion with the server must be harmless: they can reconstruct no
+            secret, and every total contains at least two other clients.
+        identities: the operator's roster: Ed25519 public key by client. Every client of the cohort must be listed with
+            its key. Empty accepts sums without identities (semi-honest server, for simulations only).
+        helpers: the operator's helpers: by number the Ed25519 public key (or, without identities, the encryption key).
+            A committee must consist of these helpers with these keys. Empty accepts any helpers.
+        min_helpers: minimum number of listed helpers in a committee; None requires all of them.
+        min_corrupt_helpers: minimum number of helpers that may collude with the server without learning a vector. None
+            requires all but one.
+        min_epoch: oldest accepted epoch of a helper's encryption key. ``RollbackProtection`` refuses epochs that were
+            replaced by a newer one.
+        key_holders: the operator's key holders: public key by number. Empty accepts any.
+        min_security_bits: the privacy of a sparse graph must fail with probability at most 2^-min_security_bits.
+        min_correctness_bits: a sum must be impossible to complete with probability at most 2^-min_correctness_bits.
+        beacon: the operator's random value, 32 bytes. A sparse graph must be drawn from it over the whole roster, and
+            be planned with ``Assumptions.against_grinding``. Empty refuses every sparse graph.
+        graphs: number of graphs of the beacon that a server may choose from.
+        noise: required noise, added by the clients and sized for at least ``min_corruption`` colluders. None requires
+            no noise.
+        server_identity: the server's Ed25519 public key. Empty accepts any.
+        max_entries: largest number of entries of a vector, a limit on memory. A vector takes four to five times its 8
+            bytes an entry while it is computed (4.1 measured for AFL with 50 million entries): about 2.2 GiB for the
+            default 2^26, which is 11 500 features.
+        total_holders: number of clients that receive the total. It must then contain at least two other clients.
         accept_confirmed_guesses: whether a key holder may be able to confirm a guess of this site's whole vector, as in
             ``ckks``.
-        receipts: ``none``; ``server`` for sums that end in a receipt of the total; ``countersigned`` for those whose
-            receipt others than the server sign as well, so that a second total of the same sum has none.
+        receipts: ``none``; ``server`` requires a receipt of the total; ``countersigned`` requires that other parties
+            sign it too, so that no second total of the same sum can have one.
+
+    Raises:
+        ConfigurationError: a field is out of range.
+
+    >>> from secagg import Layout, MaskedSum, PlainSum, new_session_id
+    >>> public = {"layout": Layout.of([("counts", 2, 100)]), "clients": (1, 2, 3, 4), "session_id": new_session_id()}
+    >>> policy = ClientPolicy(modes=frozenset({"masked"}))
+    >>> policy.check(MaskedSum(**public))
+    >>> policy.check(PlainSum(**public))
+    Traceback (most recent call last):
+        ...
+    secagg.errors.PolicyError: this site takes part in masked only, not in plain
     """
 
     modes: frozenset[str] = frozenset({"masked"})
@@ -153,7 +166,7 @@ class ClientPolicy:
         if self.min_helpers is not None and self.min_helpers < 1:
             raise ConfigurationError(f"a policy needs at least 1 helper, not {self.min_helpers}; None asks for all")
         if self.min_corrupt_helpers is not None and self.min_corrupt_helpers < 0:
-            raise ConfigurationError(f"a policy bears 0 corrupt helpers or more, not {self.min_corrupt_helpers}")
+            raise ConfigurationError(f"a policy needs min_corrupt_helpers of 0 or more, not {self.min_corrupt_helpers}")
         if not 1 <= self.graphs <= MAX_GRAPHS:
             raise ConfigurationError(f"a policy accepts 1 to {MAX_GRAPHS} graphs of a beacon, not {self.graphs}")
         if self.receipts not in RECEIPTS:
@@ -162,14 +175,14 @@ class ClientPolicy:
             seed_of_beacon(self.beacon, ())
 
     def check(self, protocol: SumProtocol, releases: Sequence[Release] = ()) -> None:
-        """Refuse a sum that falls short of this policy; call it before making a client session.
+        """Refuse a sum that does not meet this policy. Call it before creating a client session.
 
         Args:
             protocol: the sum.
-            releases: what all noisy sums of its run cost, as the site itself prices them; none where totals are exact.
+            releases: privacy costs of all noisy sums of the run, computed by the site itself; empty for exact totals.
 
         Raises:
-            PolicyError: names the condition, what it asks for and what the sum offers.
+            PolicyError: names the requirement, its value and the sum's.
         """
         if protocol.name not in self.modes:
             raise PolicyError(f"this site takes part in {', '.join(sorted(self.modes))} only, not in {protocol.name}")
@@ -182,16 +195,16 @@ class ClientPolicy:
         self._at_least("survivors in a total", self.min_survivors, protocol.survivors_needed)
         guarantee = protocol.guarantee
         tolerated = Assumptions(corruption=self.min_corruption).corrupt(len(protocol.clients))
-        if guarantee.harmless_clients < tolerated:
+        if guarantee.max_colluding_clients < tolerated:
             raise PolicyError(
                 f"this site asks for a sum that {tolerated} colluding clients ({self.min_corruption:g} of "
-                f"{len(protocol.clients)}) cannot harm; this one bears {guarantee.harmless_clients}: release totals of "
-                f"at least {tolerated + 2} clients and, where clients mask for each other, promise that corruption"
+                f"{len(protocol.clients)}) cannot harm; this one tolerates {guarantee.max_colluding_clients}: release "
+                f"totals of at least {tolerated + 2} clients and, in masked modes, assume that corruption"
             )
-        if self.total_holders and guarantee.survivors_needed < self.total_holders + 2:
+        if self.total_holders and guarantee.min_survivors < self.total_holders + 2:
             raise PolicyError(
                 f"{self.total_holders} clients are given the totals and take their own parts off: these must hold at "
-                f"least {self.total_holders + 2} clients, and this sum's may hold {guarantee.survivors_needed}; ask "
+                f"least {self.total_holders + 2} clients, and this sum's may hold {guarantee.min_survivors}; ask "
                 "for more survivors, or give totals to fewer"
             )
         lost = 0.0
@@ -200,8 +213,10 @@ class ClientPolicy:
             lost = grinding_bits(len(protocol.clients), graphs=self.graphs)
         self._at_least_bits("privacy", self.min_security_bits + lost, guarantee.security_bits)
         self._at_least_bits("not being stuck", self.min_correctness_bits, guarantee.correctness_bits)
-        if guarantee.helpers_to_open is not None:
-            self._check_corrupt_helpers(guarantee.helpers_to_open - 1, len(guarantee.opening_helpers))
+        if guarantee.helper_reconstruction_threshold is not None:
+            self._check_corrupt_helpers(
+                guarantee.helper_reconstruction_threshold - 1, len(guarantee.reconstruction_helpers)
+            )
         if guarantee.oldest_epoch is not None and guarantee.oldest_epoch < self.min_epoch:
             raise PolicyError(
                 f"this site seals to helpers' keys of epoch {self.min_epoch} or later, one of this sum has epoch "
@@ -226,7 +241,7 @@ class ClientPolicy:
             self._check_keys(role, keys)
 
     def _check_graph(self, graph: DrawnGraph) -> None:
-        """Refuse a graph that somebody could have chosen when it was known who is corrupt."""
+        """Refuse a graph that could have been chosen after it was known which clients are corrupt."""
         if not self.beacon:
             raise PolicyError(
                 "this site knows no beacon, and a sparse graph whose seed a server may choose protects nobody: take "
@@ -235,7 +250,7 @@ class ClientPolicy:
         if self.identities and graph.clients != tuple(sorted(self.identities)):
             raise PolicyError(
                 f"a sparse graph is drawn over all {len(self.identities)} clients of this site's roster, and this one "
-                f"is over {len(graph.clients)}: whoever chooses the cohort chooses among graphs"
+                f"is over {len(graph.clients)}: a server that chooses the cohort would choose among graphs"
             )
         if not graph.is_of(self.beacon, graphs=self.graphs):
             raise PolicyError(
@@ -255,7 +270,7 @@ class ClientPolicy:
             )
 
     def _check_keys(self, role: str, keys: Mapping[PartyId, bytes]) -> None:
-        """Refuse parties of a role whose keys are not those that this site knows of it, if it knows any."""
+        """Refuse parties of a role whose keys differ from those in this site's roster."""
         server = {SERVER: self.server_identity} if self.server_identity else {}
         others = {CLIENT_ROLE: self.identities, SERVER_ROLE: server, HOLDER_ROLE: self.key_holders}
         known = others.get(role, self.helpers)
@@ -273,21 +288,21 @@ class ClientPolicy:
             )
 
     def _check_number(self, role: str, offered: int) -> None:
-        """Refuse a committee that somebody chose a part of the listed helpers for: the part that it colludes with."""
+        """Refuse a committee with too few of the listed helpers: a server could choose those that it colludes with."""
         needed = len(self.helpers) if self.min_helpers is None else self.min_helpers
         if offered < needed:
             raise PolicyError(
                 f"this site lists {len(self.helpers)} {role}s and asks for {needed} of them in every sum, this one has "
-                f"{offered}: whoever leaves {role}s out keeps those it colludes with; name all, or relax min_helpers"
+                f"{offered}: a server could keep those that it colludes with; name all, or relax min_helpers"
             )
 
     def _check_corrupt_helpers(self, offered: int, helpers: int) -> None:
-        """Refuse a committee that fewer colluding helpers open than this site reckons with."""
+        """Refuse a committee in which too few colluding helpers can reconstruct a vector."""
         needed = helpers - 1 if self.min_corrupt_helpers is None else self.min_corrupt_helpers
         if offered < needed:
             raise PolicyError(
                 f"this site asks for a committee that {needed} of its {helpers} helpers cannot open with the server, "
-                f"this one bears {offered}: raise corrupt_helpers, or relax min_corrupt_helpers"
+                f"this one tolerates {offered}: raise corrupt_helpers, or relax min_corrupt_helpers"
             )
 
     def _at_least_bits(self, what: str, needed: float, offered: float) -> None:

@@ -10,79 +10,79 @@ from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, FailureSession, PartyId
-from secagg.sums import NO_SECRETS, Guarantee, Knowledge, PartySecrets, SumProtocol
+from secagg.sums import NO_SECRETS, CoalitionView, Guarantee, PartySecrets, SumProtocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtocolWrapper:
-    """A sum around another one; what it does not change is answered by that one.
+    """A sum that wraps another one and delegates everything that it does not change.
 
     Args:
-        protocol: the sum under it.
+        protocol: the wrapped sum.
     """
 
-    SAID: ClassVar[str] = ""
-    """What it adds, for ``explain``."""
+    EXPLANATION: ClassVar[str] = ""
+    """Line that the wrapper adds to ``explain``."""
 
     protocol: SumProtocol
 
     @property
     def clients(self) -> tuple[PartyId, ...]:
-        """The cohort, ascending."""
+        """Cohort of clients, ascending."""
         return self.protocol.clients
 
     @property
     def digest(self) -> bytes:
-        """What the messages of the sum under it are bound to."""
+        """Configuration digest of the wrapped sum."""
         return self.protocol.digest
 
     @property
     def survivors_needed(self) -> int:
-        """Fewest clients whose vectors a released total holds."""
+        """Minimum number of clients whose vectors a released total contains."""
         return self.protocol.survivors_needed
 
     @property
     def helpers(self) -> tuple[PartyId, ...]:
-        """The helpers of the sum under it."""
+        """Helpers of the wrapped sum."""
         return self.protocol.helpers
 
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """The keys of the sum under it."""
+        """Public keys of the wrapped sum."""
         return self.protocol.public_keys
 
     def identity_of(self, party: PartyId) -> bytes:
-        """The key that a party of the sum under it signs with."""
+        """Return the Ed25519 public key of a party of the wrapped sum."""
         return self.protocol.identity_of(party)
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the sum under it promises."""
+        """Guarantees of the wrapped sum."""
         return self.protocol.guarantee
 
     @property
     def costs(self) -> Mapping[str, PartyCost]:
-        """The costs of the sum under it."""
+        """Costs of the wrapped sum."""
         return self.protocol.costs
 
     def explain(self) -> str:
-        """What the sum under it guarantees and costs, and what this one adds."""
-        return f"{self.protocol.explain()}\n  {self.SAID}"
+        """Describe the wrapped sum and what this one adds."""
+        return f"{self.protocol.explain()}\n  {self.EXPLANATION}"
 
     def helper(
         self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
     ) -> ClientSession:
-        """Return a helper's session of the sum under it."""
+        """Create a helper's session of the wrapped sum."""
         return self.protocol.helper(party, secrets=secrets, entropy=entropy)
 
     def failure(self, *, secrets: PartySecrets = NO_SECRETS) -> FailureSession | None:
-        """Return the session in which the sum under it is certified to have failed, where it can be."""
+        """Create the session that certifies a failure of the wrapped sum; None if its mode has none."""
         return self.protocol.failure(secrets=secrets)
 
     def check_failure(self, proof: bytes) -> None:
-        """Refuse what does not prove that the sum under it failed."""
+        """Verify a proof that the wrapped sum failed."""
         self.protocol.check_failure(proof)
 
-    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
-        """Return what the coalition opens of an upload, as the sum under it says; noise stays in it."""
-        return self.protocol.opened_by(knowledge, target)
+    def reconstruct_upload(self, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
+        """Return the coalition's reconstruction of an upload of the wrapped sum; noise stays in it."""
+        return self.protocol.reconstruct_upload(knowledge, target)

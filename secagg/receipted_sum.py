@@ -1,7 +1,7 @@
-"""Any secure sum with a receipt of its total; with countersignatures, if wanted, for one more message.
+"""A wrapper that adds a receipt of the total to any sum with identities; optionally with countersignatures.
 
-The messages of the sum under it are what they are without. Once its total stands, the server has it countersigned and
-gives each survivor its own copy of the receipt. A party countersigns one total of a sum and no other.
+The messages of the wrapped sum do not change. After its total is known, the server requests countersignatures (one more
+message of each countersigner) and sends each survivor its copy of the receipt. A party countersigns one total of a sum.
 """
 
 from __future__ import annotations
@@ -36,49 +36,62 @@ from secagg.receipts import (
     Statement,
     check_path,
     commitment,
-    opening_of,
+    commitment_opening,
     quorum,
     read_path,
-    tree_of,
+    upload_tree,
     write_path,
 )
 from secagg.rounds import Round
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
+from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession, SumResult
 from secagg.snapshots import read, write
-from secagg.sums import CLIENT_ROLE, NO_SECRETS, Guarantee, PartySecrets, RowsOf, SumProtocol, Survivors
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, DataFingerprints, Guarantee, PartySecrets, SumProtocol, Survivors
 from secagg.wire import MessageType, Reader, carries_vector, message_type, write_parties
 
 K = TypeVar("K", "ReceiptedPartyState", "ReceiptedServerState")
 U = TypeVar("U", ClientSession, ServerSession)
 
 _RECEIPTED = b"receipted "
-"""Before what ties a stored session to its sum, so that the sum without receipts does not restore it."""
+"""Prefix of the snapshot identifier, so that the wrapped sum does not restore these sessions."""
 
 
 class SignedBy(Enum):
-    """Who signs a receipt beside the server."""
+    """Parties that sign a receipt.
+
+    >>> SignedBy("clients")
+    <SignedBy.CLIENTS: 'clients'>
+    """
 
     SERVER = "server"
-    """Nobody. No message is asked of anybody for it."""
+    """The server alone; no additional message."""
     CLIENTS = "clients"
-    """More than two thirds of the cohort; so many survivors must be there to the end."""
+    """The server and more than two thirds of the cohort, who must stay until the end."""
     HELPERS = "helpers"
-    """So many of them that two totals take one more that signs both than a committee bears; else two thirds."""
+    """The server and a quorum of helpers; see ``secagg.receipts.quorum``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptedSum(ProtocolWrapper):
-    """Any sum with identities, and a receipt of its total.
+    """A sum with identities and a receipt of its total.
 
     Args:
-        protocol: the sum under it; noise goes under receipts, not over them.
-        signed_by: who signs it beside the server.
+        protocol: the wrapped sum. Noise goes inside the receipts, not around them.
+        signed_by: the parties that sign the receipt.
 
     Raises:
-        ConfigurationError: a sum in which those who are to sign have no identities, or agree to no total.
+        ConfigurationError: a signing party has no identity, or the helpers do not see the survivors of a total.
+
+    >>> from secagg import IdentityKey, Layout, PlainSum
+    >>> keys = [IdentityKey.generate() for _ in range(3)]
+    >>> plain = PlainSum(
+    ...     layout=Layout.of([("counts", 2, 100)]), clients=(1, 2), session_id=bytes(16),
+    ...     identities=(keys[0].public, keys[1].public), server_identity=keys[2].public,
+    ... )
+    >>> ReceiptedSum(protocol=plain, signed_by=SignedBy.CLIENTS).quorum
+    2
     """
 
-    SAID: ClassVar[str] = "the server signs a receipt of the total, for every survivor"
+    EXPLANATION: ClassVar[str] = "the server signs a receipt of the total, for every survivor"
 
     signed_by: SignedBy = SignedBy.SERVER
 
@@ -97,40 +110,40 @@ class ReceiptedSum(ProtocolWrapper):
 
     @property
     def name(self) -> str:
-        """The mode's name."""
+        """Name of the mode."""
         return self.protocol.name
 
     @property
     def layout(self) -> Layout:
-        """The vectors."""
+        """Public shape and bounds of the vectors."""
         return self.protocol.layout
 
     @property
     def countersigners(self) -> tuple[PartyId, ...]:
-        """Who may countersign."""
+        """Parties that may countersign."""
         return {SignedBy.CLIENTS: self.clients, SignedBy.HELPERS: self.helpers}.get(self.signed_by, ())
 
     @property
     def quorum(self) -> int:
-        """How many of them must."""
+        """Number of countersignatures that a receipt needs."""
         return quorum(self.countersigners, self._corrupt) if self.countersigners else 0
 
     @property
     def _corrupt(self) -> int | None:
-        """How many countersigners may collude with the server, where the sum says it of its helpers."""
-        to_open = self.protocol.guarantee.helpers_to_open
+        """Number of countersigning helpers that may collude with the server; None if unknown."""
+        to_open = self.protocol.guarantee.helper_reconstruction_threshold
         return None if self.signed_by is not SignedBy.HELPERS or to_open is None else to_open - 1
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the sum under it promises, and who signs its receipts."""
+        """Guarantees of the wrapped sum, with the number of countersignatures."""
         under = self.protocol.guarantee
         asked = under.messages + (self.signed_by is SignedBy.CLIENTS)
         return replace(under, messages=asked, countersignatures=self.quorum)
 
     @property
     def costs(self) -> Mapping[str, PartyCost]:
-        """The costs of the sum under it, and those of its receipts with the longest path in the tree of uploads."""
+        """Costs of the wrapped sum and of the receipts, with the longest Merkle path."""
         nothing = bytes(HASH_BYTES)
         costs, path = dict(self.protocol.costs), (nothing,) * (len(self.clients) - 1).bit_length()
         receipt = Receipt(
@@ -148,18 +161,22 @@ class ReceiptedSum(ProtocolWrapper):
         return costs
 
     def digest_of(self, type_: MessageType | None) -> bytes:
-        """Return the digest of the sum under it, to which its own messages are bound too."""
+        """Return the digest of the wrapped sum, which is also in the header of the wrapper's messages."""
         return self.digest
 
     def signer(self, party: PartyId, secrets: PartySecrets) -> IdentityKey | None:
-        """Return the signing key of a party, which the sum under it checks."""
+        """Return the signing key of a party; the wrapped sum checks it."""
         return secrets.identity
 
     def verify(self, receipt: Receipt, *, party: PartyId = 0) -> None:
-        """Check a receipt against this sum; see ``Receipt.verify``.
+        """Verify a receipt of this sum; see ``Receipt.verify``.
+
+        Args:
+            receipt: the receipt.
+            party: a client whose upload must be included; 0 for none.
 
         Raises:
-            ReceiptError: it is another sum's, not signed as this one asks, or leaves that client out.
+            ReceiptError: the receipt is of another sum, not signed as required, or does not include the client.
         """
         if receipt.statement.configuration != self.digest:
             raise ReceiptError("this receipt is for another sum: session, cohort, layout or context differ")
@@ -169,26 +186,26 @@ class ReceiptedSum(ProtocolWrapper):
     def client(
         self,
         party: PartyId,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> ReceiptedParty:
-        """Return a client's session; its ``receipt`` is there once the server gave it."""
+        """Create a client's session; its ``receipt`` is set after the server sent it."""
         return ReceiptedParty(
-            self, party, secrets, lambda own: self.protocol.client(party, contribution, secrets=own, entropy=entropy)
+            self, party, secrets, lambda own: self.protocol.client(party, client_input, secrets=own, entropy=entropy)
         )
 
     def helper(
         self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
     ) -> ClientSession:
-        """Return a helper's session, which countersigns where helpers do."""
+        """Create a helper's session; it countersigns if ``signed_by`` is ``HELPERS``."""
         return ReceiptedParty(
             self, party, secrets, lambda own: self.protocol.helper(party, secrets=own, entropy=entropy)
         )
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ReceiptedServer:
-        """Return the server's session; its ``receipt`` is there once the total is countersigned."""
+        """Create the server's session; its ``receipt`` is set after the total was countersigned."""
         return ReceiptedServer(self, self.protocol.server(secrets=secrets, entropy=entropy), secrets)
 
 
@@ -198,7 +215,7 @@ def _cost(up: list[int], down: list[int]) -> PartyCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountersignRequest:
-    """Server to a countersigner: what it is to sign, and where its own upload stands in it."""
+    """Message of the server to a countersigner: the statement to sign and the Merkle path of its own upload."""
 
     dropouts: tuple[PartyId, ...]
     uploads: bytes
@@ -206,12 +223,12 @@ class CountersignRequest:
     path: Path
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return write_parties(self.dropouts) + self.uploads + self.total + write_path(self.path)
 
     @classmethod
     def read(cls, reader: Reader) -> CountersignRequest:
-        """Take the payload apart."""
+        """Parse a payload."""
         dropouts, uploads, total = tuple(reader.entries(0)), reader.take(HASH_BYTES), reader.take(HASH_BYTES)
         request = cls(dropouts=dropouts, uploads=uploads, total=total, path=read_path(reader))
         reader.end()
@@ -219,23 +236,23 @@ class CountersignRequest:
 
 
 class _Receipted(Party, Generic[K, U]):
-    """Either side: it is stored with the session under it."""
+    """Base class of both sides; a snapshot contains that of the wrapped session."""
 
     _config: ReceiptedSum
     _kept: K
     _under: U
 
     @property
-    def bound_to(self) -> bytes:
-        """What ties a stored session to this one."""
-        return _RECEIPTED + self._under.bound_to
+    def snapshot_id(self) -> bytes:
+        """Identifier that a snapshot must match to be restored."""
+        return _RECEIPTED + self._under.snapshot_id
 
     def snapshot(self) -> bytes:
         """Return the session as bytes."""
         return write(replace(self._kept, under=self._under.snapshot()))
 
     def restore(self, snapshot: bytes) -> None:
-        """Go where the snapshot says."""
+        """Restore the state of a snapshot."""
         kept = read(self._kept, snapshot)
         self._under.restore(kept.under)
         self._kept = kept
@@ -243,14 +260,14 @@ class _Receipted(Party, Generic[K, U]):
 
 @dataclass(slots=True, kw_only=True, repr=False)
 class ReceiptedPartyState:
-    """What a party remembers beside the session under it.
+    """State of a client or helper in addition to the wrapped session.
 
     Args:
-        upload: the hash of the message that brought its vector.
-        survivors: whom it agreed to, where it was asked.
-        signed: the hash of what it countersigned.
-        receipt: what the server gave it.
-        under: the session under it.
+        upload: hash of the message with its vector.
+        survivors: the survivors that it approved; None if it was not asked.
+        signed: hash of the statement that it countersigned.
+        receipt: the receipt that it received.
+        under: snapshot of the wrapped session.
     """
 
     upload: bytes = b""
@@ -261,9 +278,9 @@ class ReceiptedPartyState:
 
 
 class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
-    """A client or a helper: the session under it, then its countersignature and its receipt.
+    """A client or helper: the wrapped session, then its countersignature and its receipt.
 
-    A client signs no statement that leaves its own upload out, and nobody one about other survivors than it agreed to.
+    A client signs no statement without its own upload; no party signs one about survivors that it did not approve.
     """
 
     def __init__(
@@ -273,22 +290,22 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
         secrets: PartySecrets,
         make: Callable[[PartySecrets], ClientSession],
     ) -> None:
-        self._asked, self._keep = secrets.consent, secrets.keep
+        self._asked, self._keep = secrets.consent, secrets.on_receipt
         self._under = make(replace(secrets, consent=self._consented))
         Party.__init__(self, config, party, secrets)
         self._kept = ReceiptedPartyState()
 
     @property
     def receipt(self) -> Receipt | None:
-        """The party's own copy; None before it came."""
+        """The party's copy of the receipt; None before it arrived."""
         return Receipt.from_bytes(self._kept.receipt) if self._kept.receipt else None
 
     def start(self) -> bytes | None:
-        """Return the first message of the session under it."""
+        """Return the first message of the wrapped session."""
         return self._noted(self._under.start())
 
     def receive(self, message: bytes) -> bytes | None:
-        """Countersign, take the receipt, or answer as the session under it does."""
+        """Countersign, store the receipt, or answer as the wrapped session does."""
         type_ = message_type(message)
         if type_ is MessageType.COUNTERSIGN_REQUEST:
             return self._countersign(message)
@@ -297,12 +314,12 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
             return None
         return self._noted(self._under.receive(message))
 
-    def _noted(self, said: bytes | None) -> bytes | None:
-        if said is not None and carries_vector(said):
-            self._kept.upload = hashlib.sha256(said).digest()
-        return said
+    def _noted(self, message: bytes | None) -> bytes | None:
+        if message is not None and carries_vector(message):
+            self._kept.upload = hashlib.sha256(message).digest()
+        return message
 
-    def _consented(self, protocol: SumProtocol, survivors: Survivors | None, rows: RowsOf) -> None:
+    def _consented(self, protocol: SumProtocol, survivors: Survivors | None, rows: DataFingerprints) -> None:
         self._kept.survivors = ()  # after a no it signs nothing of this total
         if self._asked is not None:
             self._asked(protocol, survivors, rows)
@@ -310,47 +327,47 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
 
     def _countersign(self, message: bytes) -> bytes:
         config = self._config
-        reader = Reader(self._hear(message).payload, peer=SERVER, max_entries=len(config.clients))
+        reader = Reader(self._open_message(message).payload, peer=SERVER, max_entries=len(config.clients))
         asked = CountersignRequest.read(reader)
         if self.party not in config.countersigners:
             raise RemoteProtocolError("it asks for a countersignature of a party that gives none", peer=SERVER)
-        told = Statement(
+        stated = Statement(
             configuration=config.digest,
             survivors=tuple(party for party in config.clients if party not in set(asked.dropouts)),
             uploads=asked.uploads,
             total=asked.total,
         )
         own = Inclusion(party=self.party, upload=self._kept.upload, path=asked.path)
-        self._check(told, own if self.party in config.clients else None)
-        fingerprint = hashlib.sha256(statement(COUNTERSIGNER_LABEL, *told.parts)).digest()
+        self._check(stated, own if self.party in config.clients else None)
+        fingerprint = hashlib.sha256(statement(COUNTERSIGNER_LABEL, *stated.parts)).digest()
         if self._kept.signed == fingerprint:
             raise RepeatedMessageError("this request for a countersignature was answered already", peer=SERVER)
         if self._kept.signed:
             raise RemoteProtocolError("it wants a second total of one sum countersigned; a sum has one", peer=SERVER)
         assert self._identity is not None
         self._kept.signed = fingerprint
-        return self._say(MessageType.COUNTERSIGNATURE, self._identity.sign(COUNTERSIGNER_LABEL, *told.parts))
+        return self._seal_message(MessageType.COUNTERSIGNATURE, self._identity.sign(COUNTERSIGNER_LABEL, *stated.parts))
 
     def _take(self, message: bytes) -> None:
-        """Keep a receipt that vouches for this party's upload, and for nothing else than what was countersigned."""
-        payload = bytes(self._hear(message).payload)
+        """Verify and store a receipt: it must include this party's upload and match the countersigned statement."""
+        payload = bytes(self._open_message(message).payload)
         if payload == self._kept.receipt:
             raise RepeatedMessageError("this receipt was taken, and so answered already", peer=SERVER)
         try:
             receipt = Receipt.from_bytes(payload)
             self._config.verify(receipt, party=self.party)
         except ReceiptError as error:
-            raise RemoteProtocolError(f"its receipt vouches for nothing: {error}", peer=SERVER) from error
+            raise RemoteProtocolError(f"its receipt is not valid: {error}", peer=SERVER) from error
         self._check(receipt.statement, receipt.inclusion)
-        said = hashlib.sha256(statement(COUNTERSIGNER_LABEL, *receipt.statement.parts)).digest()
-        if self._kept.receipt or self._kept.signed not in (b"", said):
+        signed = hashlib.sha256(statement(COUNTERSIGNER_LABEL, *receipt.statement.parts)).digest()
+        if self._kept.receipt or self._kept.signed not in (b"", signed):
             raise RemoteProtocolError("its receipt is of another total than before; keep both against it", peer=SERVER)
         if self._keep is not None:
             self._keep(payload)
         self._kept.receipt = payload
 
-    def _check(self, told: Statement, inclusion: Inclusion | None) -> None:
-        """Refuse a statement without this client's own upload, or about other survivors than were agreed to."""
+    def _check(self, stated: Statement, inclusion: Inclusion | None) -> None:
+        """Refuse a statement without this client's own upload, or about survivors that were not approved."""
         kept = self._kept
         if inclusion is not None:
             if not kept.upload or inclusion.upload != kept.upload:
@@ -358,7 +375,7 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
                     "it has a total signed that says nothing of this client's upload", peer=SERVER
                 )
             try:
-                check_path(told, inclusion)
+                check_path(stated, inclusion)
             except ReceiptError as error:
                 raise RemoteProtocolError(
                     f"it left this client out, or changed its upload: {error}", peer=SERVER
@@ -367,12 +384,12 @@ class ReceiptedParty(_Receipted[ReceiptedPartyState, ClientSession]):
             raise RemoteProtocolError(
                 "it has a total signed before this client was asked to agree to the survivors", peer=SERVER
             )
-        if kept.survivors != told.survivors and (kept.survivors is not None or inclusion is None):
+        if kept.survivors != stated.survivors and (kept.survivors is not None or inclusion is None):
             raise RemoteProtocolError("it has other survivors signed than this party agreed to", peer=SERVER)
 
 
 class Stage(Enum):
-    """Where a server with receipts stands."""
+    """State of a server with receipts."""
 
     SUMMING = "summing"
     COUNTERSIGNING = "countersigning"
@@ -382,7 +399,7 @@ class Stage(Enum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ReceiptedServerState:
-    """What a server remembers beside the session under it: uploads by their hashes, and countersignatures."""
+    """State of the server in addition to the wrapped session: hashes of uploads, and countersignatures."""
 
     stage: Stage = Stage.SUMMING
     uploads: dict[PartyId, bytes] = field(default_factory=dict)
@@ -392,7 +409,7 @@ class ReceiptedServerState:
 
 
 class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
-    """The session under it; once its total stands, a round of countersignatures where there are some, and receipts."""
+    """A server: the wrapped session, then a round of countersignatures, if any, and the receipts."""
 
     def __init__(self, config: ReceiptedSum, under: ServerSession, secrets: PartySecrets) -> None:
         Party.__init__(self, config, SERVER, secrets)
@@ -401,25 +418,25 @@ class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
 
     @property
     def result(self) -> SumResult | None:
-        """The sum, once it is countersigned and its receipts are made."""
+        """Result after the last round, with the server's receipt; None before."""
         if self._kept.stage is not Stage.DONE or self._under.result is None:
             return None
         return replace(self._under.result, receipt=self._issue().to_bytes())
 
     @property
     def receipt(self) -> Receipt | None:
-        """The server's own copy, which opens the commitment to the total."""
+        """The server's copy of the receipt, with the opening of the total; None before the last round."""
         return self._issue() if self._kept.stage is Stage.DONE else None
 
     @property
     def waiting_for(self) -> frozenset[PartyId]:
-        """Who was asked in this round and has not answered."""
+        """Parties that were asked in this round and have not answered."""
         if self._kept.stage is Stage.SUMMING:
             return self._under.waiting_for
         return self._kept.round.waiting_for if self._kept.round else frozenset()
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        """Take a message of the sum, or a countersignature."""
+        """Process a message of the wrapped sum, or a countersignature."""
         if self._kept.stage is Stage.SUMMING:
             self._under.receive(sender, message)
             if carries_vector(message):
@@ -427,20 +444,20 @@ class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
             return
         if self._kept.round is None:
             raise RemoteProtocolError("this session has its total, or none; nothing more is taken", peer=sender)
-        frame = self._hear(message, sender)
+        frame = self._open_message(message, sender)
         self._kept.round.check(sender, frame)
         signature = bytes(frame.payload)
-        said = statement(COUNTERSIGNER_LABEL, *self._told()[0].parts)
-        if len(signature) != SIGNATURE_BYTES or not verifies(self._config.identity_of(sender), signature, said):
+        signed = statement(COUNTERSIGNER_LABEL, *self._statement()[0].parts)
+        if len(signature) != SIGNATURE_BYTES or not verifies(self._config.identity_of(sender), signature, signed):
             raise RemoteProtocolError("its countersignature is not one on this total", peer=sender)
         self._kept.round.accept(sender)
         self._kept.countersignatures[sender] = signature
 
     def close_round(self) -> Mapping[PartyId, bytes]:
-        """End the round; the next messages by recipient. Once the result stands they are receipts, which none answers.
+        """End the round and return the next messages by recipient; after the last round these are the receipts.
 
         Raises:
-            TooFewSurvivorsError, HelperMissingError: too few countersigned.
+            TooFewSurvivorsError, HelperMissingError: too few parties countersigned.
         """
         kept = self._kept
         if kept.stage is Stage.SUMMING:
@@ -455,17 +472,17 @@ class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
         raise LocalProtocolError("this session is over; start a new one")
 
     def _ask(self) -> Mapping[PartyId, bytes]:
-        told, paths = self._told()
-        asked = {SignedBy.CLIENTS: told.survivors, SignedBy.HELPERS: self._config.helpers}.get(self._config.signed_by)
+        stated, paths = self._statement()
+        asked = {SignedBy.CLIENTS: stated.survivors, SignedBy.HELPERS: self._config.helpers}.get(self._config.signed_by)
         if asked is None:
             return self._give()
         self._kept.stage, self._kept.round = Stage.COUNTERSIGNING, Round.of(MessageType.COUNTERSIGNATURE, asked)
-        dropouts = tuple(party for party in self._config.clients if party not in set(told.survivors))
+        dropouts = tuple(party for party in self._config.clients if party not in set(stated.survivors))
         return {
-            party: self._say(
+            party: self._seal_message(
                 MessageType.COUNTERSIGN_REQUEST,
                 CountersignRequest(
-                    dropouts=dropouts, uploads=told.uploads, total=told.total, path=paths.get(party, ())
+                    dropouts=dropouts, uploads=stated.uploads, total=stated.total, path=paths.get(party, ())
                 ).to_payload(),
                 party,
             )
@@ -473,37 +490,37 @@ class ReceiptedServer(_Receipted[ReceiptedServerState, ServerSession]):
         }
 
     def _give(self) -> Mapping[PartyId, bytes]:
-        """Each survivor's copy, with as many countersignatures as it takes."""
+        """Return each survivor's copy of the receipt, with a quorum of countersignatures."""
         self._kept.stage = Stage.DONE
         receipt, uploads = self._issue().without_opening, self._kept.uploads
         return {
-            party: self._say(
+            party: self._seal_message(
                 MessageType.RECEIPT,
                 replace(receipt, inclusion=Inclusion(party=party, upload=uploads[party], path=path)).to_bytes(),
                 party,
             )
-            for party, path in self._told()[1].items()
+            for party, path in self._statement()[1].items()
         }
 
     def _issue(self) -> Receipt:
-        (told, _), identity = self._told(), self._identity
+        (stated, _), identity = self._statement(), self._identity
         assert identity is not None
         enough = sorted(self._kept.countersignatures)[: self._config.quorum]
         return Receipt(
-            statement=told,
-            signature=identity.sign(SERVER_LABEL, *told.parts),
+            statement=stated,
+            signature=identity.sign(SERVER_LABEL, *stated.parts),
             countersignatures={party: self._kept.countersignatures[party] for party in enough},
-            opening=opening_of(identity, told.configuration),
+            opening=commitment_opening(identity, stated.configuration),
         )
 
-    def _told(self) -> tuple[Statement, dict[PartyId, Path]]:
-        """What is signed of the total that stands, and where each upload is in it; worked out once."""
+    def _statement(self) -> tuple[Statement, dict[PartyId, Path]]:
+        """Return the statement about the total and the Merkle path of each upload (cached)."""
         if self._made is None:
             result, identity, digest = self._under.result, self._identity, self._config.digest
             assert result is not None
             assert identity is not None
-            root, paths = tree_of({party: self._kept.uploads[party] for party in result.survivors})
-            total = commitment(result.total, opening_of(identity, digest), digest)
-            told = Statement(configuration=digest, survivors=result.survivors, uploads=root, total=total)
-            self._made = told, paths
+            root, paths = upload_tree({party: self._kept.uploads[party] for party in result.survivors})
+            total = commitment(result.total, commitment_opening(identity, digest), digest)
+            stated = Statement(configuration=digest, survivors=result.survivors, uploads=root, total=total)
+            self._made = stated, paths
         return self._made

@@ -1,11 +1,11 @@
-"""Receipts of finished sums: a signed statement about uploads, survivors and total, that verifies offline.
+"""Receipts: signed statements about the uploads, survivors and total of a sum, which can be verified offline.
 
-A client's copy proves that the hash of its upload is in the set that was signed. It is not proof that the server added
-it: nobody but the server sees the addition. With countersignatures of a quorum a second total of the same sum cannot
-have one too; without them two totals are evidence against the server that signed both (``check_evidence``).
+A client's copy proves that the hash of its upload is among the signed ones. It does not prove that the server added the
+upload, since only the server sees the addition. With countersignatures of a quorum no second total of the same sum can
+have a receipt; without them two receipts are evidence against the server that signed both (``check_evidence``).
 
-Uploads are the leaves of a Merkle tree (RFC 9162, section 2.1), so that a client's proof takes 32 bytes a level: 448 at
-10 000 clients, where the list of all hashes would take 320 000 for each of them.
+The uploads are the leaves of a Merkle tree (RFC 9162, section 2.1). An inclusion proof takes 32 bytes a level: 448
+bytes for 10 000 clients instead of the 320 000 bytes of all hashes.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from secagg.wire import Reader, write_entries, write_parties
 _MAGIC = b"SAGR\x02"
 HASH_BYTES = 32
 MAX_LEVELS = 20
-"""Of a tree over as many clients as a cohort can have."""
+"""Height of the tree over the largest cohort."""
 SERVER_LABEL, COUNTERSIGNER_LABEL = "receipt", "countersignature"
 
 Path = tuple[bytes, ...]
-"""The hashes beside a leaf's way to the root, from the leaf up."""
+"""Merkle path: the sibling hashes from a leaf up to the root."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What a server, and whoever countersigns, signs of one sum.
+    """Statement about one sum that the server and the countersigners sign.
 
     Args:
-        configuration: the sum's digest: layout, cohort, session, roster, context.
-        survivors: whose vectors are said to be in the total, ascending.
-        uploads: the root over the hashes of their uploads.
-        total: what commits to the total and does not confirm a guess of it, since clients are told it.
+        configuration: configuration digest of the sum (layout, cohort, session, roster, context).
+        survivors: clients whose vectors are in the total, ascending.
+        uploads: root of the Merkle tree over the hashes of their uploads.
+        total: hiding commitment to the total; clients that receive it cannot confirm a guess of the total.
     """
 
     configuration: bytes
@@ -51,13 +51,13 @@ class Statement:
 
     @property
     def parts(self) -> tuple[bytes, ...]:
-        """What is signed under a label."""
+        """The parts that are signed under a label."""
         return self.configuration, write_parties(self.survivors), self.uploads, self.total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inclusion:
-    """The place of a party's upload (SHA-256 of the whole message, as sent) in the tree, with the path to its root."""
+    """Inclusion proof of a party's upload (SHA-256 of the whole message as sent): its hash and Merkle path."""
 
     party: PartyId
     upload: bytes
@@ -66,14 +66,28 @@ class Inclusion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """A signed statement, and what goes with it.
+    """A signed statement about one sum.
 
     Args:
-        statement: what is signed.
-        signature: the server's.
-        countersignatures: of survivors, or of helpers, by party.
-        opening: what opens the commitment to the total; in the copies of those alone who may have the total.
-        inclusion: in a client's copy, where its upload stands.
+        statement: the signed statement.
+        signature: the server's signature.
+        countersignatures: signatures of clients or helpers, by party.
+        opening: opening of the commitment to the total; only in copies of parties that may have the total.
+        inclusion: in a client's copy the inclusion proof of its upload.
+
+    >>> import numpy as np
+    >>> from secagg import IdentityKey, InOneProcess, Layout, PartySecrets, PlainSum, ReceiptedSum, run_in_memory
+    >>> keys = {party: IdentityKey.generate() for party in (0, 1, 2)}  # 0 is the server
+    >>> protocol = PlainSum(
+    ...     layout=Layout.of([("counts", 2, 100)]), clients=(1, 2), session_id=bytes(16),
+    ...     identities=(keys[1].public, keys[2].public), server_identity=keys[0].public,
+    ... )
+    >>> secrets = {party: PartySecrets(identity=key) for party, key in keys.items()}
+    >>> parties = InOneProcess(protocol=ReceiptedSum(protocol=protocol), secrets=secrets)
+    >>> result = run_in_memory(parties, {1: np.array([3, 4]), 2: np.array([5, 6])}).result
+    >>> receipt = Receipt.from_bytes(result.receipt)
+    >>> receipt.verify(keys[0].public)
+    >>> receipt.verify_total(result.total)
     """
 
     statement: Statement
@@ -90,17 +104,17 @@ class Receipt:
         corrupt: int | None = None,
         party: PartyId = 0,
     ) -> None:
-        """Check who signed it, offline.
+        """Verify the signatures offline.
 
         Args:
             server_identity: the server's Ed25519 public key, from the operator.
-            countersigners: the public keys of all clients of the cohort, or of all helpers: a ``quorum`` of them must
-                have countersigned. None asks for the server's signature alone.
-            corrupt: how many of them may sign whatever the server wants; None where nothing is said of that.
-            party: a client whose upload must be among those that were signed; 0 for nobody's.
+            countersigners: Ed25519 public keys of all clients of the cohort, or of all helpers; a ``quorum`` of them
+                must have countersigned. None verifies the server's signature only.
+            corrupt: number of countersigners that may collude with the server; None if unknown.
+            party: a client whose upload must be among the signed ones; 0 for none.
 
         Raises:
-            ReceiptError: it is not signed so, or that client's upload is not in it.
+            ReceiptError: a signature is missing or not valid, or the client's upload is not included.
         """
         if not verifies(server_identity, self.signature, statement(SERVER_LABEL, *self.statement.parts)):
             raise ReceiptError("this receipt is not signed by this server, or was changed")
@@ -114,9 +128,9 @@ class Receipt:
             check_path(self.statement, self.inclusion)
 
     def _check_countersignatures(self, countersigners: Mapping[PartyId, bytes], needed: int) -> None:
-        said = statement(COUNTERSIGNER_LABEL, *self.statement.parts)
+        signed = statement(COUNTERSIGNER_LABEL, *self.statement.parts)
         for party, signature in self.countersignatures.items():
-            if not verifies(countersigners.get(party, b""), signature, said):
+            if not verifies(countersigners.get(party, b""), signature, signed):
                 raise ReceiptError(f"the countersignature of party {party} is forged, or it is nobody who may give one")
         if len(self.countersignatures) < needed:
             raise ReceiptError(
@@ -125,10 +139,13 @@ class Receipt:
             )
 
     def verify_total(self, total: IntVector) -> None:
-        """Check that it is the receipt of this total.
+        """Verify that this is the receipt of a total.
+
+        Args:
+            total: int64 of shape (layout.size,).
 
         Raises:
-            ReceiptError: of another one, or a copy that does not open the commitment.
+            ReceiptError: it is the receipt of another total, or this copy has no opening.
         """
         if not self.opening:
             raise ReceiptError("this copy commits to the total without opening it; take the server's")
@@ -137,19 +154,19 @@ class Receipt:
 
     def to_bytes(self) -> bytes:
         """Return the receipt as bytes."""
-        said, own, proof = self.statement, self.inclusion, b"\0"
+        stated, own, proof = self.statement, self.inclusion, b"\0"
         if own is not None:
             proof = b"\1" + own.party.to_bytes(4, "big") + own.upload + write_path(own.path)
-        signed = said.configuration + said.uploads + said.total + self.signature + write_parties(said.survivors)
+        signed = stated.configuration + stated.uploads + stated.total + self.signature + write_parties(stated.survivors)
         opening = bytes([bool(self.opening)]) + self.opening
         return _MAGIC + signed + write_entries(dict(self.countersignatures)) + opening + proof
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Receipt:
-        """Read ``to_bytes``.
+        """Parse a receipt; inverse of ``to_bytes``.
 
         Raises:
-            ReceiptError: no receipt of this version.
+            ReceiptError: the bytes are no receipt of this version.
         """
         if data[: len(_MAGIC)] != _MAGIC:
             raise ReceiptError("these bytes are no receipt of this version")
@@ -174,38 +191,42 @@ class Receipt:
 
     @property
     def without_opening(self) -> Receipt:
-        """The same for those who may not have the total."""
+        """Copy without the opening, for parties that may not have the total."""
         return replace(self, opening=b"")
 
 
 def quorum(countersigners: Collection[PartyId], corrupt: int | None = None) -> int:
-    """Return how many must countersign, so that two totals of one sum take too many who sign both.
+    """Return the number of countersignatures with which no two totals of one sum can both be countersigned.
 
     Args:
-        countersigners: who may.
-        corrupt: how many of them may sign both: two quorums share one more. None asks for more than two thirds, of
-            which two share more than a third.
+        countersigners: parties that may countersign.
+        corrupt: number of them that may sign two totals; two quorums then share at least one more. None takes more than
+            two thirds; two such quorums share more than a third.
     """
     if corrupt is None:
         return two_thirds(tuple(countersigners))
     return min(len(countersigners), (len(countersigners) + corrupt) // 2 + 1)
 
 
-def opening_of(identity: IdentityKey, configuration: bytes) -> bytes:
-    """Return what opens a server's commitment to a total; it alone can make it, and makes it anew after a crash."""
+def commitment_opening(identity: IdentityKey, configuration: bytes) -> bytes:
+    """Return the opening of the server's commitment to a total, derived from its identity key."""
     return derive_key(identity.secret, "opening of a total", configuration)
 
 
 def commitment(total: IntVector, opening: bytes, configuration: bytes) -> bytes:
-    """Return what binds to a total and tells nothing of it to whoever does not have its opening."""
+    """Return a hiding and binding commitment to a total."""
     return hashlib.sha256(length_prefixed(opening, configuration, total.astype("<i8").tobytes())).digest()
 
 
 def check_evidence(one: Receipt, other: Receipt, server_identity: bytes) -> None:
-    """Check that two receipts convict a server: it signed two different statements about one sum.
+    """Verify that two receipts are evidence against a server: it signed two different statements about one sum.
+
+    Args:
+        one, other: the receipts.
+        server_identity: the server's Ed25519 public key.
 
     Raises:
-        ReceiptError: one of them is not signed by it, they are for different sums, or they say the same.
+        ReceiptError: a receipt is not signed by the server, they are for different sums, or their statements are equal.
     """
     one.verify(server_identity)
     other.verify(server_identity)
@@ -215,32 +236,32 @@ def check_evidence(one: Receipt, other: Receipt, server_identity: bytes) -> None
         raise ReceiptError("these receipts say the same; there is nothing against the server in them")
 
 
-def tree_of(uploads: Mapping[PartyId, bytes]) -> tuple[bytes, dict[PartyId, Path]]:
-    """Return the root over the hashes of all uploads, and each one's path to it: RFC 9162, 2.1.1 and 2.1.3.1."""
+def upload_tree(uploads: Mapping[PartyId, bytes]) -> tuple[bytes, dict[PartyId, Path]]:
+    """Return the Merkle root over the hashes of all uploads, and each one's path: RFC 9162, 2.1.1 and 2.1.3.1."""
     root, paths = _tree([_leaf(party, uploads[party]) for party in sorted(uploads)])
     return root, dict(zip(sorted(uploads), paths, strict=True))
 
 
-def check_path(said: Statement, inclusion: Inclusion) -> None:
-    """Check that an upload is among those of a statement: RFC 9162, section 2.1.3.2.
+def check_path(stated: Statement, inclusion: Inclusion) -> None:
+    """Verify an inclusion proof against a statement: RFC 9162, section 2.1.3.2.
 
     Raises:
-        ReceiptError: it is not.
+        ReceiptError: the upload is not among the signed ones.
     """
-    leaf, parties = _leaf(inclusion.party, inclusion.upload), said.survivors
-    if inclusion.party not in parties or said.uploads != _root(
+    leaf, parties = _leaf(inclusion.party, inclusion.upload), stated.survivors
+    if inclusion.party not in parties or stated.uploads != _root(
         leaf, parties.index(inclusion.party), len(parties), inclusion.path
     ):
         raise ReceiptError(f"the upload of party {inclusion.party} is not among those that were signed")
 
 
 def write_path(path: Path) -> bytes:
-    """Return the bytes that ``read_path`` reads."""
+    """Return the encoding of a path; inverse of ``read_path``."""
     return bytes([len(path)]) + b"".join(path)
 
 
 def read_path(reader: Reader) -> Path:
-    """Read the next path of a message."""
+    """Parse the next path of a message."""
     return tuple(reader.take(HASH_BYTES) for _ in range(_number(reader, MAX_LEVELS)))
 
 
@@ -252,7 +273,7 @@ def _tree(leaves: Sequence[bytes]) -> tuple[bytes, list[Path]]:
 
 
 def _root(leaf: bytes, place: int, size: int, path: Path) -> bytes:
-    """The root that a leaf at a place has with this path; no hash where the path is too long or too short."""
+    """Return the root for a leaf at a place and its path; empty if the path is too long or too short."""
     if size == 1 or not path:
         return leaf if size == 1 and not path else b""
     half, beside = _split(size), path[-1]
@@ -262,7 +283,7 @@ def _root(leaf: bytes, place: int, size: int, path: Path) -> bytes:
 
 
 def _split(size: int) -> int:
-    """The largest power of two below a tree's size."""
+    """Return the largest power of two below the size of a tree."""
     return 1 << (size - 1).bit_length() - 1
 
 
@@ -275,7 +296,7 @@ def _node(left: bytes, right: bytes) -> bytes:
 
 
 def _number(reader: Reader, most: int) -> int:
-    """The next byte as a number."""
+    """Return the next byte as a number."""
     (number,) = reader.take(1)
     if number > most:
         raise MalformedMessageError(f"a number of at most {most} is due, {number} came")

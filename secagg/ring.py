@@ -1,4 +1,4 @@
-"""Vectors over Z/2^(8 w): integers of a layout as unsigned words that wrap around."""
+"""Vectors over Z/2^(8 w): integers of a layout as unsigned words with wrap-around arithmetic."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Words = NDArray[np.unsignedinteger[Any]]
 
 
 class RingVector:
-    """One array of words a segment. Addition wraps; only the low ``wire_bytes`` of a word mean anything.
+    """A vector with one array of words per segment. Only the low ``wire_bytes`` of a word are significant.
 
-    A word wider than its wire entry does no harm: reduction modulo 2^(8 wire_bytes) commutes with addition.
+    Words may be wider than entries on the wire: reduction modulo 2^(8 wire_bytes) commutes with addition.
     """
 
     __slots__ = ("layout", "words")
@@ -27,16 +27,16 @@ class RingVector:
 
     @classmethod
     def zeros(cls, layout: Layout) -> Self:
-        """The neutral element."""
+        """Return the zero vector."""
         return cls(layout, [np.zeros(s.size, dtype=s.word) for s in layout.segments])
 
     @classmethod
     def encode(cls, layout: Layout, vector: IntVector) -> Self:
-        """The ring vector of checked integers; negative ones as two's complement."""
+        """Return the ring vector of checked integers; negative ones in two's complement."""
         return cls(layout, [vector[place].astype(s.word, casting="unsafe") for s, place in layout.slices()])
 
     def copy(self) -> RingVector:
-        """A vector of its own, writable."""
+        """Return a writable copy."""
         return RingVector(self.layout, [words.copy() for words in self.words])
 
     def add(self, other: RingVector) -> None:
@@ -50,10 +50,10 @@ class RingVector:
             np.subtract(mine, theirs, out=mine)
 
     def decode(self) -> IntVector:
-        """The integers of [-bound, bound] that these words stand for.
+        """Return the integers of [-bound, bound] that these words represent.
 
         Raises:
-            SumOutOfBoundsError: a value lies outside its bound, which no honest sum does.
+            SumOutOfBoundsError: a value is outside its bound.
         """
         vector = np.empty(self.layout.size, dtype=np.int64)
         for (segment, place), words in zip(self.layout.slices(), self.words, strict=True):
@@ -61,19 +61,19 @@ class RingVector:
         return vector
 
     def to_bytes(self) -> bytes:
-        """The wire form: each entry's low bytes, little-endian."""
+        """Return the wire form: the low bytes of each entry, little-endian."""
         return b"".join(self.parts())
 
     def parts(self) -> list[memoryview]:
-        """The wire form, a part for each segment, none of them copied where a word is sent whole."""
+        """Return the wire form as one part per segment, without a copy if words are sent whole."""
         return list(map(_pack, self.layout.segments, self.words))
 
     @classmethod
     def from_bytes(cls, layout: Layout, data: bytes | memoryview) -> Self:
-        """Read the wire form.
+        """Parse the wire form.
 
         Raises:
-            MalformedMessageError: another number of bytes than the layout takes.
+            MalformedMessageError: the number of bytes does not match the layout.
         """
         if len(data) != layout.wire_bytes:
             raise MalformedMessageError(f"a vector of this layout takes {layout.wire_bytes} bytes, not {len(data)}")
@@ -86,11 +86,11 @@ class RingVector:
 
 
 def _pack(segment: Segment, words: Words) -> memoryview:
-    """The low bytes of each word.
+    """Return the low bytes of each word.
 
-    Whole words are far quicker to move than bytes. One written at its entry's place runs over the beginning of the next
-    entry, so every second word is written first, then those between, then the lower halves of the first ones again: no
-    pass writes a byte twice, and an entry has more bytes than half a word.
+    Copying whole words is much faster than copying bytes. A word written at the place of its entry overwrites the start
+    of the next entry. Therefore every second word is written first, then the words between, then the lower halves of
+    the first ones again: no pass writes a byte twice, and an entry has more bytes than half a word.
     """
     entry, size = segment.wire_bytes, segment.word.itemsize
     if entry == size:
@@ -115,12 +115,12 @@ def _unpack(segment: Segment, data: bytes | memoryview) -> Words:
     wider: Words = np.ndarray((segment.size - 1,), segment.word, data, strides=(entry,))
     np.bitwise_and(wider, segment.word.type((1 << 8 * entry) - 1), out=words[:-1])
     words[-1] = int.from_bytes(data[-entry:], "little")
-    words.setflags(write=False)  # like the view above: whoever wants to add makes a copy
+    words.setflags(write=False)  # like the view above; make a copy to add to it
     return words
 
 
 def _lift(segment: Segment, words: Words) -> IntVector:
-    """The representative of smallest absolute value, checked against the bound."""
+    """Return the representatives of smallest absolute value, checked against the bound."""
     spare_bits = 8 * (segment.word.itemsize - segment.wire_bytes)
     signed = np.dtype(f"<i{segment.word.itemsize}")
     values: IntVector = np.right_shift(np.left_shift(words, spare_bits).view(signed), spare_bits).astype(np.int64)
@@ -130,6 +130,6 @@ def _lift(segment: Segment, words: Words) -> IntVector:
             f"segment {segment.name!r}: {beyond} of {segment.size} entries of the total lie beyond the public bound; "
             "a client broke its bound, or the words that came out are no sum of vectors: the masks did not cancel, or "
             "other ciphertexts were decrypted (parties disagree about session, configuration, keys or model, or one "
-            "lied). Discard this total and start a new session"
+            "is malicious). Discard this total and start a new session"
         )
     return values

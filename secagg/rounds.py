@@ -1,4 +1,4 @@
-"""Rounds at the server: who is asked, who has answered, and what is refused."""
+"""Rounds of a server: parties asked, parties that answered, and refused messages."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Round:
     """The answers of one round. A refused message changes nothing.
 
     Args:
-        answer: the type of message that is due.
-        asked: who may answer, once each.
-        answered: who did.
+        answer: type of the message that is due.
+        asked: parties that may answer, once each.
+        answered: parties that have answered.
     """
 
     answer: MessageType
@@ -41,14 +41,14 @@ class Round:
 
     @classmethod
     def of(cls, answer: MessageType, asked: Iterable[PartyId]) -> Round:
-        """Return a round that nobody has answered yet."""
+        """Create a round without answers."""
         return cls(answer, frozenset(asked))
 
     def check(self, sender: PartyId, frame: Frame) -> None:
-        """Refuse what is not due from its sender. Call ``accept`` once a message's content is checked too.
+        """Refuse a message that is not due from its sender. Call ``accept`` after its content was checked too.
 
         Raises:
-            RemoteProtocolError: a stranger, a repetition, or a message of another round.
+            RemoteProtocolError: the sender was not asked or has answered before, or the message is of another round.
         """
         if sender not in self.asked:
             raise RemoteProtocolError(
@@ -70,10 +70,10 @@ class Round:
         self.answered.add(sender)
 
     def need(self, needed: int) -> None:
-        """Refuse to go on with fewer answers.
+        """Refuse to continue with fewer than ``needed`` answers.
 
         Raises:
-            TooFewSurvivorsError: fewer came.
+            TooFewSurvivorsError: fewer parties answered.
         """
         if len(self.answered) < needed:
             raise TooFewSurvivorsError(
@@ -81,23 +81,23 @@ class Round:
             )
 
     def need_all(self) -> None:
-        """Refuse to go on without the answer of every helper that was asked.
+        """Refuse to continue without the answer of every helper that was asked.
 
         Raises:
-            HelperMissingError: some are missing.
+            HelperMissingError: a helper has not answered.
         """
         if self.waiting_for:
             raise HelperMissingError(missing=tuple(sorted(self.waiting_for)))
 
     @property
     def waiting_for(self) -> frozenset[PartyId]:
-        """Who was asked and has not answered."""
+        """Parties that were asked and have not answered."""
         return self.asked - self.answered
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RoundState:
-    """What the servers of all sums keep: the round they are in, and the result once there is none."""
+    """State of every server: the current round; after the last one the result."""
 
     round: Round | None
     result: SumResult | None = None
@@ -107,12 +107,12 @@ R = TypeVar("R", bound=RoundState)
 
 
 class ServerRounds(Party, Stored[R]):
-    """A server that is in one round after the other; its class says what else it keeps.
+    """Base class of servers that work in rounds.
 
     Args:
         config: the sum.
-        kept: the state that a session begins with.
-        secrets: its signing key, if the sum has identities.
+        kept: initial state.
+        secrets: the server's signing key, if the sum has identities.
     """
 
     _config: SumConfig
@@ -122,26 +122,26 @@ class ServerRounds(Party, Stored[R]):
         self._kept = kept
 
     @property
-    def bound_to(self) -> bytes:
-        """What ties a stored session to this one."""
+    def snapshot_id(self) -> bytes:
+        """Identifier that a snapshot must match to be restored."""
         return binding(SERVER_KIND, self._config.digest, SERVER)
 
     @property
     def result(self) -> SumResult | None:
-        """The sum, once the last round is closed."""
+        """Result after the last round; None before."""
         return self._kept.result
 
     @property
     def waiting_for(self) -> frozenset[PartyId]:
-        """Who was asked in this round and has not answered."""
+        """Parties that were asked in this round and have not answered."""
         return self._kept.round.waiting_for if self._kept.round else frozenset()
 
     @contextmanager
     def _taking(self) -> Iterator[Round]:
-        """The round in which a message is taken: refused it changes nothing, stopped halfway it ends the session.
+        """Yield the round in which a message is processed: a refusal changes nothing, an interrupt ends the session.
 
-        What is stopped halfway (Ctrl-C, no memory left) may have added half a vector. To go on from there would give a
-        wrong total that looks like a right one; a snapshot from before is whole.
+        An interrupt (Ctrl-C, out of memory) may have added half a vector; continuing would give a wrong total. Restore
+        an earlier snapshot instead.
         """
         round_ = self._current()
         try:
@@ -154,7 +154,7 @@ class ServerRounds(Party, Stored[R]):
 
     @contextmanager
     def _closing(self) -> Iterator[Round]:
-        """The round that is closed; what keeps it from being closed, a refusal or a stop halfway, ends the session."""
+        """Yield the round that is closed; any exception ends the session."""
         try:
             yield self._current()
         except BaseException:
@@ -162,12 +162,13 @@ class ServerRounds(Party, Stored[R]):
             raise
 
     def _due(self, round_: Round, sender: PartyId, message: bytes) -> Frame:
-        """The frame of a message that is due from its sender.
+        """Return the frame of a message that is due from its sender.
 
         Raises:
-            RemoteProtocolError: a message of another session, forged, of another round, repeated, or a stranger's.
+            RemoteProtocolError: the message is of another session or round, repeated, forged, or its sender was not
+                asked.
         """
-        frame = self._hear(message, sender)
+        frame = self._open_message(message, sender)
         round_.check(sender, frame)
         return frame
 
@@ -179,10 +180,10 @@ class ServerRounds(Party, Stored[R]):
         disputes: Iterable[tuple[PartyId, PartyId]] = (),
         complaints: Iterable[tuple[PartyId, PartyId]] = (),
     ) -> Mapping[PartyId, bytes]:
-        """End the session with its total; nobody is asked for more.
+        """End the session with its total.
 
         Raises:
-            SumOutOfBoundsError: no total of so many clients within their bounds.
+            SumOutOfBoundsError: the total exceeds the bounds of so many clients.
         """
         total, counted = words.decode(), tuple(sorted(survivors))
         self._config.layout.check_total(total, len(counted), len(self._config.clients))

@@ -1,4 +1,9 @@
-"""The interfaces: a secure sum as a dialogue of messages between sessions without I/O, clock or threads."""
+"""Interfaces of the sessions: state machines that exchange messages, without I/O, clocks or threads.
+
+The calls in order: each client's ``start``, the server's ``receive`` for every message, the server's ``close_round``,
+each client's ``receive`` for the server's message, and so on until ``ServerSession.result`` is not None.
+``run_in_memory`` is such a driver.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +15,30 @@ from typing import Protocol
 from secagg.layout import IntVector
 
 PartyId = int
-"""A party's public number, 1 to 2^32 - 1. Clients and helpers of one session share the number space."""
+"""Public number of a party, 1 to 2^32 - 1. Clients and helpers of one session have different numbers."""
 
-Contribution = IntVector | Callable[[], IntVector]
-"""A client's vector, or a call that makes it when it is needed (so that a simulation need not hold them all)."""
+ClientInput = IntVector | Callable[[], IntVector]
+"""A client's vector, or a callable that returns it when it is needed (a simulation then need not store them all)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SumResult:
-    """What the server learned, and all it learned.
+    """Result of a sum: all that the server learns.
 
     Args:
-        total: the sum over the survivors' vectors, int64 of shape (layout.size,), read-only.
-        survivors: the parties whose vectors are in it, ascending.
-        disputes: (owner, holder) of each wrong share that stood in the way and was done without: the holder revealed
-            another one than it was given, or the owner gave it a wrong one. In a committee, two helpers that gave
-            different sums of the same masks. ``liars`` says what follows from them.
-        complaints: (client, helper) of each client whose sealed seeds a helper could not use, as the helper says. Whom
-            it was believed about is no survivor.
-        receipt: the server's own copy of its receipt, as bytes; empty where the sum gives none.
+        total: sum of the survivors' vectors, int64 of shape (layout.size,), read-only.
+        survivors: the clients whose vectors are in the total, ascending.
+        disputes: (owner, holder) of each wrong share that was found and left out: either the holder revealed another
+            share than it received, or the owner sent a wrong one. In a committee: two helpers that sent different sums
+            of the same masks.
+        complaints: (client, helper) of each client whose seeds a helper could not open. Clients that were left out for
+            it are not among the survivors.
+        receipt: the server's copy of its receipt, as bytes; empty for sums without receipts.
+
+    >>> import numpy as np
+    >>> result = SumResult(total=np.array([4, 6]), survivors=(1, 2), disputes=((1, 3), (2, 3)))
+    >>> result.malicious_parties(corrupt=1)
+    (3,)
     """
 
     total: IntVector
@@ -40,99 +50,126 @@ class SumResult:
     def __post_init__(self) -> None:
         self.total.setflags(write=False)
 
-    def liars(self, corrupt: int) -> tuple[PartyId, ...]:
-        """Who lied for sure, if at most ``corrupt`` parties do: whoever is in dispute with more others than that."""
+    def malicious_parties(self, corrupt: int) -> tuple[PartyId, ...]:
+        """Return the parties that are certainly malicious if at most ``corrupt`` are.
+
+        These are the parties in a dispute with more than ``corrupt`` others.
+        """
         times = Counter(party for dispute in self.disputes for party in set(dispute))
         return tuple(sorted(party for party, disputes in times.items() if disputes > corrupt))
 
 
 class Session(Protocol):
-    """What both sides of a sum have: they can be stored, and go on in another process."""
+    """Interface of a session that can be stored and restored in another process."""
 
     @property
-    def bound_to(self) -> bytes:
-        """What ties a stored session to this one: format, role, party and configuration."""
+    def snapshot_id(self) -> bytes:
+        """Identifier that a snapshot must match to be restored: format, role, party and configuration."""
         ...
 
     def snapshot(self) -> bytes:
-        """Return the session as bytes that hold its secrets: seal them, or keep them where only their owner reads."""
+        """Return the state of the session as bytes. They contain its secrets: encrypt them or protect the file."""
         ...
 
     def restore(self, snapshot: bytes) -> None:
-        """Put this fresh session where ``snapshot`` says.
+        """Restore the state of ``snapshot`` into this new session.
 
         Raises:
-            SnapshotError: changed bytes.
+            SnapshotError: the bytes were changed.
         """
         ...
 
 
 class ClientSession(Session, Protocol):
-    """One client's (or helper's) side of one sum. Bytes in, bytes out."""
+    """Interface of a client's (or helper's) side of one sum. Messages are bytes.
+
+    >>> import numpy as np
+    >>> from secagg import Layout, PlainSum, new_session_id
+    >>> layout = Layout.of([("counts", 2, 100)])
+    >>> protocol = PlainSum(layout=layout, clients=(1, 2), session_id=new_session_id())
+    >>> client = protocol.client(1, np.array([3, 4]))
+    >>> message = client.start()  # to the server
+    """
 
     @property
     def party(self) -> PartyId:
-        """Whose side this is."""
+        """Number of the party."""
         ...
 
     def start(self) -> bytes | None:
-        """The first message, to be called once; None for a party that only answers."""
+        """Return the first message; call it once. None for a party that only answers."""
         ...
 
     def receive(self, message: bytes) -> bytes | None:
-        """Answer the server's message; None ends this side.
+        """Return the answer to a message of the server; None if there is none.
 
         Raises:
-            MalformedMessageError: a foreign frame, and the session goes on; or a broken payload, as below.
-            RepeatedMessageError: answered before; the session goes on.
-            LocalProtocolError: the session has not started, is over or was aborted; it stays so.
-            RemoteProtocolError: the server broke the protocol; the session is aborted, its secrets forgotten.
+            MalformedMessageError: the frame belongs to another session; this one continues. Or the payload does not
+                parse, which aborts it.
+            RepeatedMessageError: the message was answered before; the session continues.
+            LocalProtocolError: the session has not started, has ended or was aborted.
+            RemoteProtocolError: the server violated the protocol; the session is aborted and its secrets are erased.
         """
         ...
 
 
 class ServerSession(Session, Protocol):
-    """The server's side of one sum. The driver decides when a round is over."""
+    """Interface of the server's side of one sum. The caller decides when a round ends.
+
+    >>> import numpy as np
+    >>> from secagg import Layout, PlainSum, new_session_id
+    >>> layout = Layout.of([("counts", 2, 100)])
+    >>> protocol = PlainSum(layout=layout, clients=(1, 2), session_id=new_session_id())
+    >>> server = protocol.server()
+    >>> for party in protocol.clients:
+    ...     server.receive(party, protocol.client(party, np.array([party, 1])).start())
+    >>> server.close_round()
+    {}
+    >>> server.result.total
+    array([3, 2])
+    """
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        """Take one message of the current round.
+        """Process one message of the current round.
 
         Raises:
-            RemoteProtocolError: the message is refused; the session goes on without it.
+            RemoteProtocolError: the message is refused; the session continues without it.
         """
         ...
 
     def close_round(self) -> Mapping[PartyId, bytes]:
-        """End the round and return the next messages by recipient; once the result stands none, or such as end a sum.
+        """End the round and return the next messages by recipient.
+
+        After the last round ``result`` is set; the messages then are none, or receipts that nobody answers.
 
         Raises:
-            TooFewSurvivorsError: the round came up short; the session is aborted and no sum released.
+            TooFewSurvivorsError: too few parties answered; the session is aborted and no sum is released.
         """
         ...
 
     @property
     def waiting_for(self) -> frozenset[PartyId]:
-        """Parties asked in this round that have not answered yet."""
+        """Parties that were asked in this round and have not answered."""
         ...
 
     @property
     def result(self) -> SumResult | None:
-        """The sum once the last round is closed, None before."""
+        """Result after the last round; None before."""
         ...
 
 
 class FailureSession(Protocol):
-    """The server's side after a sum failed: it asks those who can tell to certify that no total of it comes out.
+    """Interface of the server's side that certifies a failed sum: parties sign that no total of it will be released.
 
-    It needs nothing of the sum's own session, so it may be made anew as often as one likes.
+    It needs no state of the sum's own session, so it can be created again at any time.
     """
 
     def requests(self) -> Mapping[PartyId, bytes]:
-        """Return what each of them is asked."""
+        """Return the requests by recipient."""
         ...
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        """Take one answer.
+        """Process one answer.
 
         Raises:
             RemoteProtocolError: the message is refused.
@@ -141,10 +178,10 @@ class FailureSession(Protocol):
 
     @property
     def waiting_for(self) -> frozenset[PartyId]:
-        """Who has not answered."""
+        """Parties that have not answered."""
         ...
 
     @property
     def proof(self) -> bytes:
-        """What convinces whoever knows the sum (``SumProtocol.check_failure``); empty while too few have answered."""
+        """Proof for ``SumProtocol.check_failure``; empty until enough parties have answered."""
         ...

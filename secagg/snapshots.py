@@ -1,8 +1,9 @@
-"""Sessions as values: one codec over the declared fields of their states, so that another process may go on with them.
+"""Snapshots: the state of a session as bytes, so that another process can continue it.
 
-A session's state is one dataclass. ``session.snapshot()`` gives its bytes, and ``restore`` puts a fresh session of the
-same party where they say. They are not sealed: a client's hold the session's secrets. ``DurableClient`` seals them, and
-binds them to ``session.bound_to``: role, party and configuration digest, in this version of the format.
+The state of a session is one dataclass; one codec writes its declared fields. ``session.snapshot()`` returns the bytes,
+``restore`` reads them into a new session of the same party. They are not encrypted and contain a client's secrets:
+``DurableClient`` encrypts them, bound to ``session.snapshot_id`` (format version, role, party and configuration
+digest).
 """
 
 from __future__ import annotations
@@ -23,51 +24,51 @@ from secagg.wire import Reader
 
 MAGIC = b"SAGS"
 VERSION = 6
-"""1 had a format for each kind of session, 2 to 5 held messages of the wire format's versions 1 to 4; all are refused
-by name."""
+"""Version 1 had a format for each kind of session; 2 to 5 contained messages of wire format 1 to 4. All are refused by
+name."""
 
 CLIENT, SERVER, HELPER = 1, 2, 3
 State = TypeVar("State")
 
 
 def binding(role: int, digest: bytes, party: PartyId) -> bytes:
-    """Return what ties a stored session to its owner: format, role, configuration and party."""
+    """Return the identifier of a stored session: format, role, configuration and party."""
     return MAGIC + bytes([VERSION, role]) + digest + party.to_bytes(4, "big")
 
 
 class Stored(Generic[State]):
-    """A session whose whole state is one dataclass, ``_kept``."""
+    """Base class of sessions whose whole state is one dataclass, ``_kept``."""
 
     _kept: State
 
     def snapshot(self) -> bytes:
-        """Return the session's state as bytes; keep them where only their owner can read."""
+        """Return the state of the session as bytes. They contain its secrets."""
         return write(self._kept)
 
     def restore(self, snapshot: bytes) -> None:
-        """Take over the state that ``snapshot`` gave for a session of the same party.
+        """Restore the state of a snapshot of the same party.
 
         Raises:
-            SnapshotError: changed bytes.
+            SnapshotError: the bytes were changed.
         """
         self._kept = read(self._kept, snapshot)
 
 
 def write(state: object) -> bytes:
-    """Return the bytes of a dataclass, field by field; whatever knows its own snapshot writes it."""
+    """Return the bytes of a dataclass, field by field; fields with ``to_snapshot`` write themselves."""
     return b"".join(_write_fields(state))
 
 
 def read(fresh: State, snapshot: bytes) -> State:
-    """Return the dataclass that ``write`` made the bytes of.
+    """Read a dataclass; inverse of ``write``.
 
     Args:
-        fresh: a state of the same session that was just made. What knows its own snapshot (a running sum, which needs
-            its layout) is read by it; it stays as it is.
-        snapshot: what ``write`` gave.
+        fresh: a new state of the same session. Fields with ``read_snapshot`` (a running sum, which needs its layout)
+            read themselves; ``fresh`` does not change.
+        snapshot: the bytes.
 
     Raises:
-        SnapshotError: changed bytes.
+        SnapshotError: the bytes were changed.
     """
     try:
         reader = Reader(memoryview(snapshot), peer=0)
@@ -80,7 +81,7 @@ def read(fresh: State, snapshot: bytes) -> State:
 
 @lru_cache
 def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
-    """The fields that make an object of a dataclass, with their types."""
+    """Return the names and types of the init fields of a dataclass."""
     hints = get_type_hints(kind)
     return tuple((field.name, hints[field.name]) for field in dataclasses.fields(kind) if field.init)
 
@@ -156,7 +157,7 @@ def _but_none(kinds: tuple[Any, ...]) -> Any:
 
 @cache
 def _parts(kind: Any) -> tuple[Any, Any, tuple[Any, ...]]:
-    """A type, its origin and arguments; of an alias of the type statement, as numpy's is from 2.5 on, what it names."""
+    """Return a type, its origin and its arguments; ``type`` aliases (NumPy from 2.5 on) are resolved."""
     kind = getattr(get_origin(kind), "__value__", kind)
     return kind, get_origin(kind), get_args(kind)
 
@@ -169,5 +170,5 @@ def _flag(reader: Reader) -> bool:
 
 
 def _count(reader: Reader) -> int:
-    """A number of entries or bytes. Each takes a byte at least, so a changed one ends the reading soon."""
+    """Read a number of entries or bytes. Each entry takes at least one byte, so a wrong number soon raises an error."""
     return int.from_bytes(reader.take(8), "big")

@@ -1,4 +1,8 @@
-"""The contract of every mode: one object that says who takes part, what it guarantees, and makes sessions."""
+"""The interface of every mode of secure summation.
+
+A protocol object (``SumProtocol``) holds the public parameters of one sum, states its guarantees as data
+(``Guarantee``) and creates the sessions of all parties.
+"""
 
 from __future__ import annotations
 
@@ -15,114 +19,124 @@ from secagg.layout import Layout
 from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
-from secagg.sessions import ClientSession, Contribution, FailureSession, PartyId, ServerSession
+from secagg.sessions import ClientInput, ClientSession, FailureSession, PartyId, ServerSession
 from secagg.wire import CARRIES_VECTOR, MessageType, message_type, payload_of, sender_of
 
 CLIENT_ROLE, SERVER_ROLE = "client", "server"
-"""The roles that every sum has. A mode names the role of its helpers itself."""
+"""Roles that exist in every sum. Each mode names the role of its helpers."""
 
 
 Survivors = tuple[PartyId, ...]
-"""The clients whose vectors a total holds, ascending."""
+"""The clients whose vectors a total contains, ascending."""
 
-RowsOf = Mapping[PartyId, bytes]
-"""What is known of the rows behind survivors' vectors: each one's own keyed fingerprint, where it gave one."""
+DataFingerprints = Mapping[PartyId, bytes]
+"""Fingerprints of the data sets behind the survivors' vectors, by client. A client without a fingerprint is absent."""
 
-Consent = Callable[["SumProtocol", Survivors | None, RowsOf], None]
-"""Asks whether a party is in a total, before it says what the total needs of it: the sum, whose total it is, and of
-what rows.
+Consent = Callable[["SumProtocol", Survivors | None, DataFingerprints], None]
+"""Approval callback of a party: called with the sum, the survivors of its total and their data fingerprints.
 
-None stands for survivors that the party is never shown, or only by a server that it has to believe: the question then
-comes before its vector leaves. Else it comes before its word on these survivors does. It may come again for the same
-survivors, and raises ``ConsentRefusedError`` to say no.
+The session calls it before it sends a message that the total depends on. Survivors are None if the party is never shown
+them, or only by a server that it must trust; the call then precedes the party's vector. Otherwise it precedes the
+party's signature on these survivors. It may be called again for the same survivors. To refuse, raise
+``ConsentRefusedError``.
 """
 
 
-ROWS_BYTES = 16
-"""Of a fingerprint of rows: two of n have one by chance with probability n^2 / 2^129."""
+FINGERPRINT_BYTES = 16
+"""Length of a data set fingerprint. Two of n collide by chance with probability at most n^2 / 2^129."""
 
-Keep = Callable[[bytes], None]
-"""Takes a receipt, as bytes, to where its owner keeps it."""
+ReceiptSink = Callable[[bytes], None]
+"""Callback that stores a receipt, given as bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartySecrets:
-    """What one party alone knows. A sum takes what it needs and refuses a signing key that serves no purpose in it.
+    """Secrets and callbacks of one party. A sum uses what it needs and refuses a signing key without a purpose.
 
     Args:
-        identity: its Ed25519 signing key, with which it signs every message where the sum has identities.
-        boxes: its key pair that others seal to (a committee's helper has one).
-        decryption: the secret context of a session (a key holder has one).
-        rows: what a committee's helpers shall know a client's rows by (``ROWS_BYTES``, the same for the same rows),
-            asked for once its vector is there; None where they shall not know.
-        consent: whom it asks before a total is made with it; None for a party that is in whatever it is asked for.
-        keep: where its receipt goes, once it was checked; None for who reads it from the session.
+        identity: Ed25519 signing key. With identities the party signs every message with it.
+        boxes: encryption key pair of a committee's helper.
+        decryption: secret TenSEAL context of a key holder.
+        data_fingerprint: makes the ``FINGERPRINT_BYTES`` bytes by which a committee's helpers recognise its rows, the
+            same for the same rows; called once its vector is there. None gives helpers no fingerprint.
+        consent: approval callback, called before the party contributes to a total. None approves every total.
+        on_receipt: called with the party's receipt after it was verified. None keeps it in the session only.
+
+    >>> from secagg import IdentityKey
+    >>> PartySecrets(identity=IdentityKey.generate())
+    PartySecrets()
     """
 
     identity: IdentityKey | None = field(default=None, repr=False)
     boxes: BoxKey | None = field(default=None, repr=False)
     decryption: bytes = field(default=b"", repr=False)
-    rows: Callable[[], bytes] | None = field(default=None, repr=False)
+    data_fingerprint: Callable[[], bytes] | None = field(default=None, repr=False)
     consent: Consent | None = field(default=None, repr=False)
-    keep: Keep | None = field(default=None, repr=False)
+    on_receipt: ReceiptSink | None = field(default=None, repr=False)
 
 
 NO_SECRETS = PartySecrets()
-"""Of a party that takes part without long-lived keys."""
+"""Secrets of a party without long-lived keys."""
 
 
 class Upload(Enum):
-    """What the bytes are that carry a client's vector."""
+    """Form of the message that carries a client's vector."""
 
-    BARE = "the vector as it is"
-    UNIFORM = "uniform to whoever cannot rebuild its masks"
+    PLAINTEXT = "the vector in the clear"
+    UNIFORM = "uniform without the masks"
     CIPHERTEXT = "a ciphertext, which need not look uniform"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
-    """What a sum promises, as data: ``explain``, policies, dropout simulations and the audit read it.
+    """Security guarantees of a sum as data. Read by ``explain``, policies, dropout simulations and the audit.
 
     Args:
-        survivors_needed: fewest clients whose vectors a released total holds.
-        harmless_clients: most clients that may collude with the server while a total and the messages hide every other
-            client's vector. Where ``opens_alone`` the messages hide nothing.
-        threshold: shares that open a secret, where clients hold shares of each other's; 0 where they do not.
-        opening_clients: fewest clients whose secrets open another client's upload for the server ...
-        opening_helpers: ... if enough of these parties collude too: ...
-        helpers_to_open: ... so many; None for all of them.
-        helpers_away: how many helpers may be away or lie, and the total of the others still comes out, exact.
-        lies_noticed: how many helpers may lie together and no wrong total comes out.
-        oldest_epoch: of the keys that clients seal something to, the lowest number; None where they last for good.
-        server_may_lie: whether all this holds against a server that breaks the protocol, or only looks on.
-        messages: how many messages a client sends from the first to the last.
-        vector_message: which of them carries its vector, from 1.
-        upload: what that message looks like.
-        binds_context: whether a client that was told another context (another model) than the rest leaves no total.
-        helpers_learn_total: whether a helper sees the total, too.
-        assumed_colluders: clients that its parameters are stated to bear; 0 where nothing is stated.
-        security_bits: all this fails with probability at most 2^-this, beyond the primitives' own; infinite where no
-            graph is drawn.
-        correctness_bits: the same for a sum that gets stuck.
-        drawn_graph: what these bits are about, if its seed is not chosen for the purpose; None where there is none.
-        noise_colluders: of the clients that add shares of the total's noise, how many count for nothing, because they
-            may tell theirs; None where clients add none.
-        helpers_confirm_guesses: whether a helper that guesses a client's whole vector can tell from its part of the sum
-            that the guess is right, with more than the total's help.
-        countersignatures: how many parties sign a receipt of the total beside the server; None where there is no
-            receipt.
+        min_survivors: minimum number of clients whose vectors a released total contains.
+        max_colluding_clients: most clients that may collude with the server while every other client's vector stays
+            hidden. With ``plaintext_upload`` nothing is hidden.
+        threshold: Shamir threshold of the secrets that clients share with each other; 0 in modes without.
+        client_reconstruction_threshold: fewest clients who, together with the server and enough helpers, can
+            reconstruct another client's vector from its upload.
+        reconstruction_helpers: the helpers whose secrets such a reconstruction needs.
+        helper_reconstruction_threshold: how many of these helpers it needs; None for all.
+        helper_dropout_tolerance: most helpers that may drop out or be malicious while the total is released and exact.
+        detects_malicious_helpers: most colluding malicious helpers with which no wrong total is released.
+        oldest_epoch: lowest epoch among the helpers' encryption keys; None if these are never rotated.
+        malicious_server: True if the guarantees hold against a malicious server, False for a semi-honest one only.
+        messages: number of messages that a client sends.
+        vector_message: number of the message that carries the vector, counted from 1.
+        upload: form of that message.
+        binds_context: whether a client that received another context (another model) makes the sum fail.
+        helpers_learn_total: whether a helper learns the total.
+        assumed_colluders: colluding clients that the parameters were planned for; 0 if none were stated.
+        security_bits: the guarantees fail with probability at most 2^-security_bits, in addition to the primitives'
+            own failure probability. Infinite without a random graph.
+        correctness_bits: the sum cannot be completed with probability at most 2^-correctness_bits.
+        drawn_graph: the random graph behind these two probabilities; None without one.
+        noise_colluders: clients whose shares of the total's noise do not count, since they may reveal them; None if
+            clients add no noise.
+        helpers_confirm_guesses: whether a helper can confirm a guess of a client's whole vector better than from the
+            total alone (no circuit privacy).
+        countersignatures: number of parties that sign a receipt in addition to the server; None without receipts.
+
+    >>> from secagg import Layout, MaskedSum, new_session_id
+    >>> layout = Layout.of([("counts", 2, 100)])
+    >>> masked = MaskedSum(layout=layout, clients=(1, 2, 3, 4), session_id=new_session_id())
+    >>> masked.guarantee.min_survivors, masked.guarantee.max_colluding_clients, masked.guarantee.malicious_server
+    (3, 1, False)
     """
 
-    survivors_needed: int
-    harmless_clients: int
+    min_survivors: int
+    max_colluding_clients: int
     threshold: int = 0
-    opening_clients: int
-    opening_helpers: tuple[PartyId, ...] = ()
-    helpers_to_open: int | None = None
-    helpers_away: int = 0
-    lies_noticed: int = 0
+    client_reconstruction_threshold: int
+    reconstruction_helpers: tuple[PartyId, ...] = ()
+    helper_reconstruction_threshold: int | None = None
+    helper_dropout_tolerance: int = 0
+    detects_malicious_helpers: int = 0
     oldest_epoch: int | None = None
-    server_may_lie: bool = False
+    malicious_server: bool = False
     messages: int = 1
     vector_message: int = 1
     upload: Upload
@@ -137,34 +151,46 @@ class Guarantee:
     countersignatures: int | None = None
 
     @property
-    def opens_alone(self) -> bool:
-        """Whether whoever sees a client's upload reads its vector."""
-        return self.upload is Upload.BARE
+    def plaintext_upload(self) -> bool:
+        """True if a client's upload contains its vector in the clear."""
+        return self.upload is Upload.PLAINTEXT
 
     @property
     def messages_before_vector(self) -> int:
-        """How many messages a client sends before the one with its vector."""
+        """Number of messages that a client sends before the one with its vector."""
         return self.vector_message - 1
 
     @property
     def messages_after_vector(self) -> int:
-        """How many it sends after that."""
+        """Number of messages that a client sends after the one with its vector."""
         return self.messages - self.vector_message
 
-    def opened_by(self, *, server: bool, n_clients: int, helpers: frozenset[PartyId]) -> bool:
-        """Whether a coalition is stated to open the uploads of clients outside it."""
-        of_helpers = len(helpers.intersection(self.opening_helpers))
-        needed = len(self.opening_helpers) if self.helpers_to_open is None else self.helpers_to_open
-        return self.opens_alone or (server and n_clients >= self.opening_clients and of_helpers >= needed)
+    def exposes_uploads_to(self, *, server: bool, n_clients: int, helpers: frozenset[PartyId]) -> bool:
+        """Return whether a coalition can reconstruct the vectors of clients outside it, according to this guarantee.
+
+        Args:
+            server: whether the server is a member.
+            n_clients: number of clients in the coalition.
+            helpers: the helpers in the coalition.
+        """
+        of_helpers = len(helpers.intersection(self.reconstruction_helpers))
+        needed = (
+            len(self.reconstruction_helpers)
+            if self.helper_reconstruction_threshold is None
+            else self.helper_reconstruction_threshold
+        )
+        return self.plaintext_upload or (
+            server and n_clients >= self.client_reconstruction_threshold and of_helpers >= needed
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knowledge:
-    """What a coalition pools about one sum.
+class CoalitionView:
+    """View of a coalition of colluding parties on one sum.
 
     Args:
-        messages: the messages that passed a member, in the order in which they were sent.
-        tapes: all random bytes that its clients drew, in order.
+        messages: all messages that a member sent or received, in order.
+        tapes: random tape of each client of the coalition: all random bytes that it drew, in order.
         secrets: the secrets of its parties.
     """
 
@@ -173,92 +199,108 @@ class Knowledge:
     secrets: Mapping[PartyId, PartySecrets] = field(repr=False)
 
     def payloads(self, type_: MessageType) -> Iterator[tuple[PartyId, bytes]]:
-        """Sender and payload of each message of one kind."""
+        """Yield sender and payload of each message of one type."""
         for message in self.messages:
             if message_type(message) is type_:
                 yield sender_of(message), payload_of(message)
 
     def upload(self, sender: PartyId) -> bytes | None:
-        """The payload of a client's one heavy message; None if the coalition did not see it."""
+        """Return the payload of the message with a client's vector; None if the coalition did not see it."""
         for message in self.messages:
             if message_type(message) in CARRIES_VECTOR and sender_of(message) == sender:
                 return payload_of(message)
         return None
 
     def upload_as_sent(self, sender: PartyId, layout: Layout) -> RingVector | None:
-        """The last bytes of that payload, as many as a vector takes: every mode puts its vector there."""
+        """Return the vector bytes at the end of that payload, decoded; None if the coalition did not see it."""
         payload = self.upload(sender)
         return None if payload is None else RingVector.from_bytes(layout, payload[-layout.wire_bytes :]).copy()
 
 
 class SumProtocol(Protocol):
-    """One way to add vectors that nobody may see: public parameters, and never a secret."""
+    """Interface of a secure sum: its public parameters, and factories of the parties' sessions. It holds no secret.
+
+    Implemented by ``PlainSum``, ``MaskedSum``, ``CommitteeSum`` and by wrappers of these.
+
+    >>> from secagg import Layout, PlainSum, new_session_id
+    >>> layout = Layout.of([("counts", 2, 100)])
+    >>> protocol: SumProtocol = PlainSum(layout=layout, clients=(1, 2), session_id=new_session_id())
+    >>> protocol.name, protocol.clients
+    ('plain', (1, 2))
+    """
 
     @property
     def name(self) -> str:
-        """The mode's name on the command line and in reports."""
+        """Name of the mode on the command line and in reports."""
         ...
 
     @property
     def layout(self) -> Layout:
-        """The public shape of the vectors."""
+        """Public shape and bounds of the vectors."""
         ...
 
     @property
     def clients(self) -> tuple[PartyId, ...]:
-        """The cohort, ascending."""
+        """Cohort of clients, ascending."""
         ...
 
     @property
     def digest(self) -> bytes:
-        """What all messages are bound to: a hash of every public parameter."""
+        """Hash of all public parameters; every message contains it."""
         ...
 
     @property
     def survivors_needed(self) -> int:
-        """Fewest clients whose vectors a released total holds."""
+        """Minimum number of clients whose vectors a released total contains."""
         ...
 
     @property
     def helpers(self) -> tuple[PartyId, ...]:
-        """The parties beside clients and server that it needs (a committee, a key holder); mostly none."""
+        """Parties other than clients and server (a committee, a key holder); empty in most modes."""
         ...
 
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """Role -> party -> public key, for every role that has keys in this mode; no parties where it runs without."""
+        """Public keys by role and party. A role without keys maps to no parties."""
         ...
 
     def identity_of(self, party: PartyId) -> bytes:
-        """Return the key that a party's messages are signed with; empty where nobody signs, and for strangers."""
+        """Return the Ed25519 public key of a party; empty without identities, and for unknown parties."""
         ...
 
     @property
     def guarantee(self) -> Guarantee:
-        """What it promises."""
+        """Security guarantees of this sum."""
         ...
 
     @property
     def costs(self) -> Mapping[str, PartyCost]:
-        """Role -> what a party of it sends and receives when nobody drops out."""
+        """Communication cost of one party of each role when nobody drops out."""
         ...
 
     def explain(self) -> str:
-        """What these parameters guarantee and cost, in words and numbers."""
+        """Describe in words and numbers what these parameters guarantee and cost."""
         ...
 
     def client(
         self,
         party: PartyId,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> ClientSession:
-        """Return a client's session. A given vector is checked now, a callable's when it is needed.
+        """Create a client's session.
+
+        Args:
+            party: number of the client.
+            client_input: its vector, int64 of shape (layout.size,), or a callable that returns it. An array is checked
+                now, a callable's result when it is needed.
+            secrets: its secrets and callbacks.
+            entropy: source of its keys, seeds and shares.
 
         Raises:
-            ConfigurationError: no client of this cohort, or not the secrets that its public keys ask for.
+            ConfigurationError: ``party`` is not in the cohort, or ``secrets`` do not match the public keys.
             InvalidVectorError: the vector does not fit the layout.
         """
         ...
@@ -266,36 +308,36 @@ class SumProtocol(Protocol):
     def helper(
         self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
     ) -> ClientSession:
-        """Return the session of one of ``helpers``.
+        """Create the session of one of ``helpers``.
 
         Raises:
-            ConfigurationError: no helper of this sum, or not its secrets.
+            ConfigurationError: ``party`` is not a helper of this sum, or ``secrets`` do not match its public key.
         """
         ...
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
-        """Return the server's session.
+        """Create the server's session.
 
         Raises:
-            ConfigurationError: not the secrets that its public key asks for.
+            ConfigurationError: ``secrets`` do not match the server's public key.
         """
         ...
 
     def failure(self, *, secrets: PartySecrets = NO_SECRETS) -> FailureSession | None:
-        """Return the server's session in which it has certified that this sum failed; None where nobody can tell."""
+        """Create the server's session that certifies a failure of this sum; None in modes that cannot certify one."""
         ...
 
     def check_failure(self, proof: bytes) -> None:
-        """Refuse what does not prove that no total of this sum ever comes out (``FailureSession.proof``).
+        """Verify a proof (``FailureSession.proof``) that no total of this sum will ever be released.
 
         Raises:
-            RemoteProtocolError: it proves nothing, or nobody can tell in this mode.
+            RemoteProtocolError: the proof is not valid, or this mode has no such proofs.
         """
         ...
 
-    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
-        """Return a client's upload less all that a coalition can take off it; None if it saw no upload.
+    def reconstruct_upload(self, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
+        """Return a client's upload minus all masks that a coalition can compute; None if it saw no upload.
 
-        Whether that is the client's vector is for the caller to find out: ``guarantee`` says when it should be.
+        Used by the audit. The result is the client's vector exactly if ``guarantee.exposes_uploads_to`` the coalition.
         """
         ...

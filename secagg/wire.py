@@ -1,9 +1,9 @@
-"""The frame of every message, and a reader that refuses whatever is not exactly one message.
+"""The frame of every message, and a strict reader of payloads.
 
     magic 4 | version 1 | type 1 | digest 32 | sender 4 | recipient 4 | signature's length 1 | payload | signature
 
-Numbers are big-endian, vectors little-endian. The server's number is 0. Where a sum has identities every message ends
-in its sender's Ed25519 signature over all that stands before it; elsewhere none does.
+Numbers are big-endian, vectors little-endian. The server's number is 0. With identities every message ends in its
+sender's Ed25519 signature over all bytes before it; without identities no message is signed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from secagg.sessions import PartyId
 
 MAGIC = b"SAGG"
 VERSION = 5
-"""1 signed some messages, each in its own way; in 2 all helpers had to answer, and nobody signed whom it masked with;
-in 3 helpers' keys lasted for good; in 4 no helper signed that a sum failed. Messages of all are refused."""
+"""Version of the frames; messages of other versions are refused. 1 signed some messages only; in 2 all helpers had to
+answer, and clients did not sign their masking peers; in 3 helpers' keys did not rotate; in 4 failures had no proof."""
 HEADER_BYTES = 47
 _LABEL = "message"
 PART_SIZE_BYTES = 8
-"""The length before each message of a bundle."""
+"""Length of the size before each message of a bundle."""
 MAX_ENTRIES = 2**20
-"""As many as a cohort can have clients."""
+"""Largest number of entries of a list: the largest cohort."""
 
 
 class MessageType(IntEnum):
-    """What a message says."""
+    """Type of a message, one byte on the wire."""
 
     PLAIN_INPUT = 1
     ADVERTISED_KEYS = 16
@@ -64,12 +64,12 @@ class MessageType(IntEnum):
 CARRIES_VECTOR = frozenset(
     {MessageType.PLAIN_INPUT, MessageType.MASKED_INPUT, MessageType.COMMITTEE_INPUT, MessageType.ENCRYPTED_INPUT}
 )
-"""A client's heavy messages: those whose size grows with the vector."""
+"""Types of the messages that contain a client's vector."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """An opened message whose session, sender and recipient were checked."""
+    """A verified message: session, sender, recipient and signature were checked."""
 
     type: MessageType
     payload: memoryview
@@ -86,9 +86,9 @@ def seal_frame(
     identity: IdentityKey | None = None,
     vector: Sequence[memoryview] = (),
 ) -> bytes:
-    """The bytes of one message, signed by its sender's ``identity`` where it has one.
+    """Return the bytes of one message, signed with ``identity`` if given.
 
-    ``vector`` ends the payload. It comes apart, and in parts, so that megabytes are copied once.
+    ``vector`` is the end of the payload, passed in parts so that megabytes are copied only once.
     """
     header = _header(type_, digest, sender, recipient, SIGNATURE_BYTES if identity else 0)
     signature = identity.sign(_LABEL, *_said(header, payload, *vector)) if identity else b""
@@ -98,7 +98,7 @@ def seal_frame(
 def signed_statement(
     type_: MessageType, payload: bytes, *, digest: bytes, sender: PartyId, recipient: PartyId
 ) -> bytes:
-    """What the signature of such a message is over, for whom it is passed on to."""
+    """Return the bytes that the signature of such a message covers, for parties that receive the signature alone."""
     return statement(_LABEL, *_said(_header(type_, digest, sender, recipient, SIGNATURE_BYTES), payload))
 
 
@@ -115,18 +115,18 @@ def _said(header: bytes | memoryview, *payload: bytes | memoryview) -> tuple[byt
 
 
 def open_frame(message: bytes, *, digest: bytes, sender: PartyId, recipient: PartyId, public: bytes = b"") -> Frame:
-    """The frame of a message that belongs here.
+    """Verify a message and return its frame.
 
     Args:
-        message: what came.
-        digest: of this session.
-        sender: who is said to have sent it.
-        recipient: who it came to.
+        message: the received bytes.
+        digest: digest of this session.
+        sender: the party that it was received from.
+        recipient: the party that received it.
         public: the sender's Ed25519 public key; empty in a session without identities.
 
     Raises:
-        MalformedMessageError: no message of this version, of another session or configuration, between others, or not
-            signed by its sender.
+        MalformedMessageError: the message is of another version, session, configuration, sender or recipient, or its
+            signature is not valid.
     """
     if len(message) < HEADER_BYTES or message[:4] != MAGIC:
         raise MalformedMessageError(f"these {len(message)} bytes are no message of this protocol", peer=sender)
@@ -155,7 +155,7 @@ def open_frame(message: bytes, *, digest: bytes, sender: PartyId, recipient: Par
 
 
 def _checked(type_: MessageType, message: bytes, sender: PartyId, public: bytes) -> Frame:
-    """The frame, if it is signed where it must be, and nowhere else."""
+    """Return the frame after verifying that a signature is present exactly with identities, and valid."""
     needed, came = SIGNATURE_BYTES if public else 0, message[HEADER_BYTES - 1]
     if came != needed or len(message) < HEADER_BYTES + needed:
         raise MalformedMessageError(
@@ -175,12 +175,12 @@ def _checked(type_: MessageType, message: bytes, sender: PartyId, public: bytes)
 
 
 def payload_of(message: bytes) -> bytes:
-    """What stands between a framed message's header and its signature."""
+    """Return the bytes between the header and the signature of a message."""
     return message[HEADER_BYTES : len(message) - message[HEADER_BYTES - 1]]
 
 
 def message_type(message: bytes) -> MessageType | None:
-    """What a framed message says it is; None for an unknown type or too few bytes."""
+    """Return the type in the header of a message; None for an unknown type or too few bytes."""
     try:
         return MessageType(message[5])
     except (IndexError, ValueError):
@@ -188,47 +188,47 @@ def message_type(message: bytes) -> MessageType | None:
 
 
 def digest_in(message: bytes) -> bytes:
-    """The digest of the session that a framed message says it belongs to."""
+    """Return the session digest in the header of a message."""
     return message[6:38]
 
 
 def sender_of(message: bytes) -> PartyId:
-    """Who a framed message says that it comes from."""
+    """Return the sender in the header of a message."""
     return int.from_bytes(message[38:42], "big")
 
 
 def carries_vector(message: bytes) -> bool:
-    """Whether a framed message brings a client's vector, on its own or first in a bundle."""
+    """Return whether a message contains a client's vector, alone or first in a bundle."""
     if message_type(message) is MessageType.BUNDLE:
         message = message[HEADER_BYTES + PART_SIZE_BYTES :]
     return message_type(message) in CARRIES_VECTOR
 
 
 class Reader:
-    """Takes a payload apart from front to back; what does not fit is a ``MalformedMessageError``.
+    """A parser of payloads, from front to back. Every violation raises ``MalformedMessageError``.
 
     Args:
-        payload: what a frame holds.
-        peer: who sent it, for the error.
-        max_entries: how many entries a list can have here; longer ones are refused before any entry is read.
+        payload: payload of a frame.
+        peer: its sender, for the error.
+        max_entries: largest number of entries of a list; longer ones are refused before any entry is read.
     """
 
     def __init__(self, payload: memoryview, *, peer: PartyId, max_entries: int = MAX_ENTRIES) -> None:
         self._payload, self._peer, self._max_entries = payload, peer, max_entries
 
     def take(self, n_bytes: int) -> bytes:
-        """The next ``n_bytes``."""
+        """Return the next ``n_bytes``."""
         if len(self._payload) < n_bytes:
             raise MalformedMessageError(f"the message ends {n_bytes - len(self._payload)} bytes early", peer=self._peer)
         taken, self._payload = bytes(self._payload[:n_bytes]), self._payload[n_bytes:]
         return taken
 
     def number(self) -> int:
-        """The next four bytes as a number."""
+        """Return the next four bytes as a number."""
         return int.from_bytes(self.take(4), "big")
 
     def entries(self, n_bytes: int) -> dict[PartyId, bytes]:
-        """A counted list of (party, ``n_bytes``), strictly ascending by party, as a dictionary."""
+        """Return a counted list of (party, ``n_bytes``), strictly ascending by party, as a dictionary."""
         count = self.number()
         if count > self._max_entries:
             raise MalformedMessageError(
@@ -250,22 +250,22 @@ class Reader:
         return entries
 
     def rest(self) -> bytes:
-        """All bytes that are left."""
+        """Return all remaining bytes."""
         return self.take(len(self._payload))
 
     def end(self) -> None:
-        """Check that nothing is left over."""
+        """Refuse remaining bytes."""
         if len(self._payload):
             raise MalformedMessageError(f"the message has {len(self._payload)} bytes too many", peer=self._peer)
 
 
 def write_entries(entries: dict[PartyId, bytes]) -> bytes:
-    """The bytes that ``Reader.entries`` reads."""
+    """Return the encoding of entries; inverse of ``Reader.entries``."""
     return len(entries).to_bytes(4, "big") + b"".join(
         party.to_bytes(4, "big") + entries[party] for party in sorted(entries)
     )
 
 
 def write_parties(parties: Iterable[PartyId]) -> bytes:
-    """A counted, ascending list of parties: entries without content."""
+    """Return the encoding of a list of parties: entries without content."""
     return write_entries(dict.fromkeys(parties, b""))

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 TUTORIAL = DOCS / "tutorials" / "first-model.md"
 FACES = (
-    *("secagg", "secagg.masked", "secagg.committee", "secagg.encryption", "secagg.dp"),
+    *("secagg", "secagg.committee", "secagg.encryption", "secagg.dp"),
     *("analytic", "analytic.estimators", "analytic.torch_export"),
     "analytic_secagg",
 )

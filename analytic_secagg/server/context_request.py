@@ -62,7 +62,7 @@ def ask_for_announcements(
         if known.missing:
             return False
         if not away:
-            away.append(question.with_announced(known.said).agree(roster).protocol.guarantee.helpers_away)
+            away.append(question.with_announced(known.said).agree(roster).protocol.guarantee.helper_dropout_tolerance)
         return len(answered) >= len(setup.helper_keys) - away[0]
 
     complete = replace(deadlines, complete=is_complete)

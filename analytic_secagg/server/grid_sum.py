@@ -114,8 +114,8 @@ class GridSum:
         self._seats.n_invited = min(len(contents), n_parties)
         deadlines = replace(self._deadlines, of=self._seats.n_invited, complete=lambda: not self._helpers_missing())
         self._exchange.ask("INVITATION", INVITE, contents, self._take_first, deadlines)
-        needed = len(self._helpers) - self._protocol.guarantee.helpers_away
-        if len(missing := self._helpers_missing()) > self._protocol.guarantee.helpers_away:
+        needed = len(self._helpers) - self._protocol.guarantee.helper_dropout_tolerance
+        if len(missing := self._helpers_missing()) > self._protocol.guarantee.helper_dropout_tolerance:
             raise UnreachableError(
                 f"{len(missing)} of the {len(self._helpers)} helpers did not answer (party "
                 f"{', '.join(map(str, missing))}); without {needed} of them no total can be released. Start their "
@@ -162,7 +162,8 @@ class GridSum:
         if requests.keys().isdisjoint(self._helpers):
             deadlines = replace(self._deadlines, of=self._n_client_nodes)
         else:
-            away = self._protocol.guarantee.helpers_away  # so many that are lost are not waited for; who is slow is
+            # so many that are lost are not waited for; who is slow is
+            away = self._protocol.guarantee.helper_dropout_tolerance
             deadlines = replace(self._deadlines, quorum=1.0, complete=lambda: len(self._listening.waiting_for) <= away)
         self._exchange.ask(_name(next(iter(requests.values()))), STEP, contents, self._take, deadlines)
 

@@ -113,7 +113,7 @@ class Invitation:
         _check_parties(mode, f"{mode.helper.name}s" if mode.helper else "helpers", terms.helpers, listed)
         received = length_prefixed(b"flower app", self.terms, step.received)
         setup = SumSetup(
-            layout=step.room(len(terms.clients)),
+            layout=step.with_headroom(len(terms.clients)),
             clients=terms.clients,
             session_id=terms.session,
             context=hashlib.sha256(received).digest(),

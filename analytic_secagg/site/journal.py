@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from analytic.learner import ClientRows
 from analytic_secagg.site.state import SessionFolder
 from secagg import PartyId, os_entropy
-from secagg.differencing import fewest_left
+from secagg.differencing import min_difference_size
 from secagg.encoding import length_prefixed
 from secagg.errors import ConsentRefusedError
 from secagg.masked.assumptions import Assumptions
 from secagg.policy import ClientPolicy
-from secagg.sums import CLIENT_ROLE, ROWS_BYTES, RowsOf, SumProtocol, Survivors
+from secagg.sums import CLIENT_ROLE, FINGERPRINT_BYTES, DataFingerprints, SumProtocol, Survivors
 
 _TAG_BYTES = 8
 """Of a row's features. Among n rows two have one tag by chance with probability n^2 / 2^65, and an owner is asked."""
@@ -204,7 +204,7 @@ class Journal:
         It is the same for the same rows in whatever sum, and without this site's own key it tells nothing else.
         """
         ((subject,),) = self._folder.run("SELECT subject FROM vectors WHERE total = ?", protocol.digest)
-        return _mac(self._key(), b"for helpers", subject)[:ROWS_BYTES]
+        return _mac(self._key(), b"for helpers", subject)[:FINGERPRINT_BYTES]
 
     def check(self, protocol: SumProtocol) -> None:
         """Refuse rows that could enter a sum's total under no survivors; ask after ``note`` and before they are used.
@@ -230,7 +230,7 @@ class Journal:
             reason = self._reason_against(new, earlier, len(protocol.clients))
             self._take_one_allowed(self._in_words(reason, earlier, len(protocol.clients)), new.subject)
 
-    def consent(self, protocol: SumProtocol, survivors: Survivors | None, rows: RowsOf | None = None) -> None:
+    def consent(self, protocol: SumProtocol, survivors: Survivors | None, rows: DataFingerprints | None = None) -> None:
         """Let the rows that were noted for a sum enter its total: a client's ``PartySecrets.consent``.
 
         Raises:
@@ -239,7 +239,9 @@ class Journal:
         known = None if survivors is None else frozenset[_Vector](survivors)
         self._enter(protocol, self._noted(protocol, known), _written(survivors))
 
-    def consent_to_help(self, protocol: SumProtocol, survivors: Survivors | None, rows: RowsOf | None = None) -> None:
+    def consent_to_help(
+        self, protocol: SumProtocol, survivors: Survivors | None, rows: DataFingerprints | None = None
+    ) -> None:
         """Help to release a total: a helper's or key holder's ``PartySecrets.consent``.
 
         It sees no rows. It tells them apart by what their clients' uploads say of them, in whatever cohort; where these
@@ -252,7 +254,7 @@ class Journal:
             raise ConsentRefusedError(
                 "a helper agrees to a total by its survivors, and none were named; ask with those that it is of"
             )
-        keys, unknown = protocol.public_keys.get(CLIENT_ROLE, {}), _cohort(protocol)[:ROWS_BYTES]
+        keys, unknown = protocol.public_keys.get(CLIENT_ROLE, {}), _cohort(protocol)[:FINGERPRINT_BYTES]
         owners = {
             party: hashlib.sha256(keys.get(party, unknown + _number(party))).digest()[:_OWNER_BYTES]
             for party in survivors
@@ -393,7 +395,7 @@ class Journal:
                 f"{len(others)} earlier ones cannot be compared, since their survivors were not shown, or rows or the "
                 "roster changed in between"
             )
-        left = fewest_left([entry.survivors or () for entry in earlier], new.survivors, owner=_owner)
+        left = min_difference_size([entry.survivors or () for entry in earlier], new.survivors, owner=_owner)
         if left is None:
             return "it adds to what the owner allowed before"
         return "" if left >= self._needed(n_clients) else f"these leave {left}"
@@ -472,7 +474,7 @@ class Journal:
 def _adds_nothing(new: _Entry, agreed: list[_Entry]) -> bool:
     """Whether a total is of groups of clients that totals of the same rows which were agreed to are of already."""
     known = [entry.survivors or () for entry in agreed if entry.is_comparable(new)]
-    return new.survivors is not None and fewest_left(known, new.survivors, owner=_owner) is None
+    return new.survivors is not None and min_difference_size(known, new.survivors, owner=_owner) is None
 
 
 def _of_its_run(new: _Entry, earlier: list[_Entry]) -> list[_Entry]:
@@ -517,7 +519,7 @@ def _owner(vector: object) -> object:
 
 def _vectors(written: bytes) -> frozenset[_Vector]:
     """Owners and rows, one after the other."""
-    size = _OWNER_BYTES + ROWS_BYTES
+    size = _OWNER_BYTES + FINGERPRINT_BYTES
     pairs = (written[place : place + size] for place in range(0, len(written), size))
     return frozenset((pair[:_OWNER_BYTES], pair[_OWNER_BYTES:]) for pair in pairs)
 

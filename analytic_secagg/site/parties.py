@@ -15,7 +15,7 @@ from analytic_secagg.site.key_pair import SessionKeyPair
 from analytic_secagg.site.site_file import ClientRole, OwnRole, SiteFile
 from analytic_secagg.site.state import SessionFolder
 from secagg import ClientSession, IntVector, PartyId, PartySecrets
-from secagg.committee import OwnEpochs
+from secagg.committee import KeyRotation
 from secagg.durable import DurableClient
 from secagg.sums import CLIENT_ROLE
 
@@ -83,9 +83,9 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
     signs = party in protocol.public_keys.get(CLIENT_ROLE, {})
     secrets = PartySecrets(
         identity=role.identity if signs else None,
-        rows=lambda: kept.journal.rows_of(protocol),
+        data_fingerprint=lambda: kept.journal.rows_of(protocol),
         consent=kept.journal.consent,
-        keep=kept.file.kept.keep_receipt,
+        on_receipt=kept.file.kept.keep_receipt,
     )
 
     def contribution() -> IntVector:
@@ -142,9 +142,9 @@ def _run_place(agreement: Agreement) -> RunPlace:
     )
 
 
-def epochs_of(folder: SessionFolder, own: OwnRole) -> OwnEpochs:
+def epochs_of(folder: SessionFolder, own: OwnRole) -> KeyRotation:
     """The epochs of one of a site's helpers."""
-    return OwnEpochs(folder.lasting(f"epochs of {own.party}"), own.identity)
+    return KeyRotation(folder.lasting(f"epochs of {own.party}"), own.identity)
 
 
 def _helper(kept: _Kept, agreement: Agreement, own: OwnRole, now: float) -> DurableClient:

@@ -26,7 +26,7 @@ from analytic_secagg.site.site_file import ANY, OwnRole, SiteFile
 from analytic_secagg.site.state import SessionFolder
 from analytic_secagg.site.terms import Terms
 from secagg import PartyId, PartySecrets
-from secagg.committee import AcceptedEpochs, SealingKey
+from secagg.committee import RollbackProtection, SealingKey
 from secagg.dp import BudgetExceededError
 from secagg.durable import DurableClient
 from secagg.errors import ConfigurationError, ConsentRefusedError, PolicyError
@@ -320,7 +320,7 @@ class Site:
         setup = agreement.setup
         keys = {setup.helper_keys[party]: SealingKey.from_bytes(said) for party, said in setup.announced.items()}
         try:
-            AcceptedEpochs(self._folder.lasting("accepted epochs")).accept(keys, self._now())
+            RollbackProtection(self._folder.lasting("accepted epochs")).accept(keys, self._now())
         except PolicyError as error:
             raise DeclinedError(str(error)) from error
 

@@ -1,6 +1,5 @@
-"""One-shot sums: each client speaks once, a committee of helpers takes the masks off the sum."""
+"""Committee sums (`secagg.CommitteeSum`): one-shot clients and helpers that remove the masks. Here: key rotation."""
 
-from secagg.committee.epochs import AcceptedEpochs, OwnEpochs, SealingKey
-from secagg.committee.protocol import CommitteeSum
+from secagg.committee.key_rotation import KeyRotation, RollbackProtection, SealingKey
 
-__all__ = ["AcceptedEpochs", "CommitteeSum", "OwnEpochs", "SealingKey"]
+__all__ = ["KeyRotation", "RollbackProtection", "SealingKey"]

@@ -1,4 +1,4 @@
-"""What a coalition opens of a committee sum's upload: the masks of every set that one of its helpers is in."""
+"""Reconstruction of a client's vector in a committee sum by a coalition, for the audit."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import SealBrokenError
 from secagg.ring import RingVector
 from secagg.sessions import PartyId
-from secagg.sums import Knowledge
+from secagg.sums import CoalitionView
 from secagg.wire import Reader
 
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
 
 
-def opened_upload(config: CommitteeSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
-    """Return the upload less the masks whose seeds the coalition's keys open; None if it saw no upload.
+def unmask_upload(config: CommitteeSum, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
+    """Return the upload minus the masks whose seeds the coalition can decrypt; None if it saw no upload.
 
-    A seed is tried for other sets, too, of which the commitments tell.
+    Each seed is also tried against the commitments of the other sets.
     """
     payload = knowledge.upload(target)
     if payload is None:
@@ -40,20 +40,19 @@ def opened_upload(config: CommitteeSum, knowledge: Knowledge, target: PartyId) -
     vector, seeds = RingVector.from_bytes(config.layout, message.vector).copy(), dict[int, bytes]()
     for of_box in opened_boxes(config, knowledge, target).values():
         seeds |= of_box
-    for place, seed in product(range(config.replication.n_seeds), frozenset(seeds.values())):
-        said = message.commitments[place * HASH_BYTES : (place + 1) * HASH_BYTES]
-        if place not in seeds and said == seed_commitment(config.digest, target, place, seed):
+    for place, seed in product(range(config.seed_sharing.n_seeds), frozenset(seeds.values())):
+        commitment = message.commitments[place * HASH_BYTES : (place + 1) * HASH_BYTES]
+        if place not in seeds and commitment == seed_commitment(config.digest, target, place, seed):
             seeds[place] = seed
     masks = [(mask_seed(config.digest, target, place, seed), -1) for place, seed in seeds.items()]
     add_masks(vector, masks, config.digest)
     return vector
 
 
-def opened_boxes(config: CommitteeSum, knowledge: Knowledge, target: PartyId) -> dict[PartyId, dict[int, bytes]]:
-    """Return the seeds, by set, of each box of an upload that any key of the coalition opens.
+def opened_boxes(config: CommitteeSum, knowledge: CoalitionView, target: PartyId) -> dict[PartyId, dict[int, bytes]]:
+    """Return the seeds, by set, of each box of an upload that a key of the coalition decrypts.
 
-    Beside its members' keys it tries each helper's public key with a secret that is not its own: what opens so follows
-    from public keys.
+    Each helper's public key is also tried with a publicly known secret, which must fail.
     """
     payload = knowledge.upload(target)
     if payload is None:
@@ -72,7 +71,7 @@ def opened_boxes(config: CommitteeSum, knowledge: Knowledge, target: PartyId) ->
 
 @lru_cache(maxsize=64)
 def _with_public(public: bytes) -> BoxKey:
-    """A pair with this public half and a secret that everybody knows."""
+    """Return a key pair with this public key and a publicly known secret."""
     pair = BoxKey(bytes(SECRET_BYTES))
     object.__setattr__(pair, "public", public)
     return pair

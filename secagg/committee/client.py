@@ -1,4 +1,15 @@
-"""A client of a committee sum: it speaks once."""
+"""The client of a committee sum: it sends one message.
+
+A client session is created by ``CommitteeSum.client``. Its only call is ``start()``, which returns COMMITTEE_INPUT: the
+vector, masked with a fresh seed for each set of helpers; the seeds, encrypted to each helper of their set; commitments
+to all seeds; and, with identities, a signature on them. The client receives nothing and may go offline.
+
+>>> import numpy as np
+>>> from secagg import CommitteeSum, Layout, new_session_id
+>>> layout = Layout.of([("counts", 2, 100)])
+>>> parties = CommitteeSum.generate(layout=layout, clients=(1, 2, 3), session_id=new_session_id(), n_helpers=2)
+>>> upload = parties.client(1, np.array([3, 4])).start()  # send it to the server
+"""
 
 from __future__ import annotations
 
@@ -20,7 +31,7 @@ from secagg.one_shot import OneShotClient
 from secagg.primitives.boxes import seal_box
 from secagg.primitives.mask_stream import add_masks
 from secagg.sessions import PartyId
-from secagg.sums import ROWS_BYTES
+from secagg.sums import FINGERPRINT_BYTES
 from secagg.wire import MessageType
 
 if TYPE_CHECKING:
@@ -28,19 +39,19 @@ if TYPE_CHECKING:
 
 
 class CommitteeClient(OneShotClient):
-    """Masks its vector with a fresh seed for each set of helpers and seals each helper the seeds of its sets."""
+    """A one-shot client of a committee sum; see the module docstring."""
 
     _config: CommitteeSum
 
     def start(self) -> bytes:
-        """Its one message. The seeds are forgotten with it."""
+        """Return the message with the masked vector and the encrypted seeds; the seeds are erased."""
         config, digest, vector = self._config, self._config.digest, self._vector()
-        rows = bytes(ROWS_BYTES) if self._rows is None else self._rows()
-        if len(rows) != ROWS_BYTES:
-            raise ConfigurationError(f"a fingerprint of rows has {ROWS_BYTES} bytes, not {len(rows)}")
-        self._agree(None)
-        self._spoke()
-        seeds = [self._entropy(SEED_BYTES) for _ in config.replication.sets]
+        rows = bytes(FINGERPRINT_BYTES) if self._rows is None else self._rows()
+        if len(rows) != FINGERPRINT_BYTES:
+            raise ConfigurationError(f"a fingerprint of rows has {FINGERPRINT_BYTES} bytes, not {len(rows)}")
+        self._ask_consent(None)
+        self._mark_sent()
+        seeds = [self._entropy(SEED_BYTES) for _ in config.seed_sharing.sets]
         add_masks(vector, [(mask_seed(digest, self.party, i, seed), 1) for i, seed in enumerate(seeds)], digest)
         message = CommitteeInput(
             boxes={helper: self._box(helper, seeds, rows) for helper in config.helpers},
@@ -48,10 +59,12 @@ class CommitteeClient(OneShotClient):
             signature=b"",
             vector=b"",
         )
-        return self._say(MessageType.COMMITTEE_INPUT, self._signed(message).to_payload(), vector=vector.parts())
+        return self._seal_message(
+            MessageType.COMMITTEE_INPUT, self._signed(message).to_payload(), vector=vector.parts()
+        )
 
     def _box(self, helper: PartyId, seeds: list[bytes], rows: bytes) -> bytes:
-        own = b"".join(seeds[place] for place in self._config.replication.held_by(helper)) + rows
+        own = b"".join(seeds[place] for place in self._config.seed_sharing.sets_of(helper)) + rows
         binding = box_binding(self._config.digest, self.party, helper)
         return seal_box(self._config.helper_key(helper), own, BOX_LABEL, binding)
 
@@ -59,5 +72,5 @@ class CommitteeClient(OneShotClient):
         if self._identity is None:
             return message
         entry = message.entry(self._config.helpers[0])
-        said = (self._config.digest, number(self.party), entry.commitments, entry.box_hashes)
-        return replace(message, signature=self._identity.sign(SEEDS_LABEL, *said))
+        signed = (self._config.digest, number(self.party), entry.commitments, entry.box_hashes)
+        return replace(message, signature=self._identity.sign(SEEDS_LABEL, *signed))

@@ -1,11 +1,11 @@
-"""What the parameters of a committee sum guarantee and cost, in words and numbers."""
+"""Text about the guarantees and costs of committee sums."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from secagg.committee.messages import HASH_BYTES, box_bytes, commitments_bytes, entry_bytes
-from secagg.config import harmless_colluders
+from secagg.config import max_colluding_clients
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
 from secagg.primitives.identity import SIGNATURE_BYTES
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def client_cost(config: CommitteeSum) -> PartyCost:
-    """A client's; a test holds it against a real run."""
+    """Return a client's cost, computed from the message formats; a test compares it with a real run."""
     vector = config.layout.wire_bytes
     boxes = COUNT_BYTES + len(config.helpers) * (PARTY_BYTES + box_bytes(config))
     upload = boxes + commitments_bytes(config) + config.signature_bytes + vector
@@ -22,14 +22,14 @@ def client_cost(config: CommitteeSum) -> PartyCost:
 
 
 def helper_cost(config: CommitteeSum) -> PartyCost:
-    """That of a helper that sends as many sums as any when all answer; a test holds it against a real run."""
-    n, m, vector, replication = len(config.clients), len(config.helpers), config.layout.wire_bytes, config.replication
-    survivors, n_sums = COUNT_BYTES + n * PARTY_BYTES, -(-replication.n_seeds // m)
+    """Return the largest cost of a helper when all answer; a test compares it with a real run."""
+    n, m, vector, seed_sharing = len(config.clients), len(config.helpers), config.layout.wire_bytes, config.seed_sharing
+    survivors, n_sums = COUNT_BYTES + n * PARTY_BYTES, -(-seed_sharing.n_seeds // m)
     signs = config.is_authenticated
     n_signatures = m if signs else 0
     certificate = survivors + COUNT_BYTES + n_signatures * (PARTY_BYTES + SIGNATURE_BYTES)
     down = [COUNT_BYTES + n * (PARTY_BYTES + entry_bytes(config)), *([survivors] if signs else []), certificate]
-    up = [COUNT_BYTES, *([SIGNATURE_BYTES] if signs else []), replication.seeds_of_one * HASH_BYTES]
+    up = [COUNT_BYTES, *([SIGNATURE_BYTES] if signs else []), seed_sharing.seeds_per_helper * HASH_BYTES]
     return PartyCost.of_payloads(
         [*up, COUNT_BYTES + n_sums * (PARTY_BYTES + vector)],
         [*down, COUNT_BYTES + n_sums * PARTY_BYTES],
@@ -39,26 +39,27 @@ def helper_cost(config: CommitteeSum) -> PartyCost:
 
 
 def explain(config: CommitteeSum) -> str:
-    """A paragraph a line: who must not collude, how many must stay, what it costs."""
+    """Describe trust assumptions, dropout tolerance and costs, one per line."""
     guarantee, n_helpers = config.guarantee, len(config.helpers)
     all_helpers = "the helper" if n_helpers == 1 else "all helpers"
     opening = all_helpers if config.corrupt + 1 == n_helpers else f"{config.corrupt + 1} of the {n_helpers} helpers"
     server = (
-        "the server may lie: the roster's identities sign all that is said, helpers count only seeds so signed, and "
-        f"answer only for survivors that {config.replication.quorum} of them signed"
-        if guarantee.server_may_lie
-        else "SEMI-HONEST: the server may look on but must be honest: there are no identities (for simulations), so "
-        "helpers do not agree on the survivors, and two sets told to two of them can give it a client's vector"
+        "MALICIOUS SERVER: all messages are signed by the roster's identities, helpers accept signed seeds only, and "
+        f"reveal mask sums only of survivors that {config.seed_sharing.quorum} of them signed"
+        if guarantee.malicious_server
+        else "SEMI-HONEST: the server must follow the protocol: there are no identities (for simulations), so helpers "
+        "do not agree on the survivors, and two helpers with different sets can reveal a client's vector to the server"
     )
     away = (
-        f"{guarantee.helpers_away} of the {n_helpers} helpers may be away or lie, and the total is exact"
-        if guarantee.helpers_away
+        f"{guarantee.helper_dropout_tolerance} of the {n_helpers} helpers may drop out or be malicious, and the total "
+        "is exact"
+        if guarantee.helper_dropout_tolerance
         else f"{all_helpers} must answer, else no total is released"
     )
     lies = (
-        f"a wrong total takes {guarantee.lies_noticed + 1} helpers that lie together"
-        if guarantee.lies_noticed
-        else "a helper that lies shifts the total unnoticed"
+        f"a wrong total takes {guarantee.detects_malicious_helpers + 1} colluding malicious helpers"
+        if guarantee.detects_malicious_helpers
+        else "a malicious helper can change the total undetected"
     )
     return "\n".join(
         [
@@ -66,10 +67,10 @@ def explain(config: CommitteeSum) -> str:
             f"{config.session_id.hex()[:16]}...",
             f"  {server}",
             f"  private unless the server colludes with {opening}, and while at most "
-            f"{harmless_colluders(config.survivors_needed)} of the {len(config.clients)} clients collude with the "
-            "server: they take their own vectors off a total",
-            f"  a total holds at least {config.survivors_needed} clients, else no helper takes its masks off",
-            f"  {away}; a client may vanish whenever it likes",
+            f"{max_colluding_clients(config.survivors_needed)} of the {len(config.clients)} clients collude with the "
+            "server: they can subtract their own vectors from a total",
+            f"  a total holds at least {config.survivors_needed} clients, else no helper reveals its mask sums",
+            f"  {away}; a client may drop out at any time",
             f"  {lies}",
             f"  a client {client_cost(config)}",
             f"  a helper {helper_cost(config)}",

@@ -1,7 +1,7 @@
-"""A committee's word that a sum failed: a quorum of helpers signed that it has no survivors.
+"""Certified failure of a committee sum: a quorum of helpers signs the empty survivor set.
 
-A helper signs one set a session, and two quorums share an honest helper: where one signed the empty set no other set
-gathers one, and no helper takes a mask off. Why that frees a client's rows: ``docs/explanation/committee.md``.
+A helper signs one set per session and two quorums share an honest helper. With a quorum on the empty set no other set
+can have one, so no masks are ever removed. Clients may then use the same data again: ``docs/explanation/committee.md``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class CommitteeFailure(Party):
-    """The server's side: it asks every helper, and needs nothing of the sum that failed, whatever was lost with it."""
+    """The server's side: it asks every helper and needs no state of the failed sum."""
 
     _config: CommitteeSum
 
@@ -34,17 +34,17 @@ class CommitteeFailure(Party):
         self._signatures: dict[PartyId, bytes] = {}
 
     def requests(self) -> Mapping[PartyId, bytes]:
-        """What each helper is asked; one that signed survivors refuses."""
+        """Return the requests by helper; a helper that signed survivors refuses."""
         nobody = Parties(parties=()).to_payload()
-        return {helper: self._say(MessageType.SURVIVOR_SET, nobody, helper) for helper in self._config.helpers}
+        return {helper: self._seal_message(MessageType.SURVIVOR_SET, nobody, helper) for helper in self._config.helpers}
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        """Take a helper's signature.
+        """Process a helper's signature.
 
         Raises:
-            RemoteProtocolError: the message is no such signature.
+            RemoteProtocolError: the message is no valid signature on the failure.
         """
-        config, frame = self._config, self._hear(message, sender)
+        config, frame = self._config, self._open_message(message, sender)
         self._round.check(sender, frame)
         signature = SetSignature.read(Reader(frame.payload, peer=sender), config).signature
         if not is_signed(config.helper_identity(sender), signature, SET_LABEL, set_hash(config.digest, {})):
@@ -54,25 +54,25 @@ class CommitteeFailure(Party):
 
     @property
     def waiting_for(self) -> frozenset[PartyId]:
-        """The helpers that have not signed."""
+        """Helpers that have not signed."""
         return self._round.waiting_for
 
     @property
     def proof(self) -> bytes:
-        """What ``CommitteeSum.check_failure`` takes; empty while fewer than a quorum signed."""
-        if len(self._signatures) < self._config.replication.quorum:
+        """Proof for ``CommitteeSum.check_failure``; empty until a quorum signed."""
+        if len(self._signatures) < self._config.seed_sharing.quorum:
             return b""
         return SetCertificate(survivors=(), signatures=self._signatures).to_payload()
 
 
 def check_failure(config: CommitteeSum, proof: bytes) -> None:
-    """Refuse what does not prove that a sum failed; all that counts is in ``config``.
+    """Verify a proof that a sum failed.
 
     Raises:
-        RemoteProtocolError: says what is missing.
+        RemoteProtocolError: fewer than a quorum of its helpers signed the failure.
     """
     reader = Reader(memoryview(proof), peer=SERVER, max_entries=len(config.helpers))
-    certificate, needed = SetCertificate.read(reader, config), config.replication.quorum
+    certificate, needed = SetCertificate.read(reader, config), config.seed_sharing.quorum
     signed = certificate.signers(config, set_hash(config.digest, {}))
     if certificate.survivors or len(signed) < needed:
         raise RemoteProtocolError(

@@ -1,4 +1,29 @@
-"""A helper of a committee sum: it signs one survivor set and adds up the masks of these clients alone."""
+"""The helper of a committee sum: it signs one survivor set and adds up the masks of these survivors only.
+
+A helper session is created by ``CommitteeSum.helper`` from the helper's key pair. It sends nothing on its own:
+``start()`` returns None. Each ``receive(message)`` returns the answer to the server, in this order:
+
+1. SEED_DELIVERY, the clients' encrypted seeds: the helper decrypts and verifies them and answers SEED_COMPLAINTS, the
+   clients whose seeds it cannot use. The key pair is erased from the session.
+2. With identities only, SURVIVOR_SET: the helper fixes these survivors and answers SET_SIGNATURE. An empty set, also
+   accepted as the first message, certifies that the sum failed and ends the session.
+3. SET_CERTIFICATE, the survivors with the signatures of a quorum: it answers SUM_HASHES, a hash of the sum of the
+   survivors' masks for each of its sets.
+4. MASK_REQUEST, for some of these sets: it answers MASK_SUM, the sums themselves. This step may repeat for other sets.
+
+>>> import numpy as np
+>>> from secagg import CommitteeSum, Layout, new_session_id
+>>> layout = Layout.of([("counts", 2, 100)])
+>>> parties = CommitteeSum.generate(layout=layout, clients=(1, 2, 3), session_id=new_session_id(), n_helpers=2)
+>>> server, helpers = parties.server(), {helper: parties.helper(helper) for helper in parties.helpers}
+>>> for client in parties.clients:
+...     server.receive(client, parties.client(client, np.array([client, 1])).start())
+>>> while requests := server.close_round():
+...     for helper, request in requests.items():
+...         server.receive(helper, helpers[helper].receive(request))
+>>> server.result.total
+array([6, 3])
+"""
 
 from __future__ import annotations
 
@@ -19,8 +44,8 @@ from secagg.committee.messages import (
     SetSignature,
     SumHashes,
     box_binding,
+    fingerprint_in,
     mask_seed,
-    rows_in,
     seeds_by_set,
     set_hash,
     sum_hash,
@@ -47,34 +72,33 @@ ANSWERS = {
     MessageType.SET_CERTIFICATE: MessageType.SUM_HASHES,
     MessageType.MASK_REQUEST: MessageType.MASK_SUM,
 }
-"""What a helper is asked, in this order, and what it says; only the last may come again, for other sets of the same
-survivors. Without identities nothing is signed, and the second is left out; with them it may come first, if it names
-nobody."""
+"""Requests in their order, and the answers. Only the last may repeat, for other sets of the same survivors. Without
+identities the second is omitted; with identities it may come first if it is empty."""
 
 
 @dataclass(slots=True, kw_only=True)
 class HelperKept:
-    """What a helper's stored session says. Its key pair is not in it: that outlives the session."""
+    """State of a helper's session. It does not contain the key pair, which outlives the session."""
 
     due: MessageType | None = MessageType.SEED_DELIVERY
-    """None once it signed that the sum failed."""
+    """Type of the next request; None after the helper signed that the sum failed."""
     answered: bytes = b""
-    """The hash of the request that it answered last; empty before."""
+    """Hash of the last answered request; empty before the first."""
     seeds: dict[PartyId, bytes] = field(default_factory=dict, repr=False)
-    """Each client's, one after the other, and what its rows are known by; once the survivors are fixed theirs alone."""
-    said: dict[PartyId, bytes] = field(default_factory=dict)
-    """The hash of what each of them said of its seeds."""
+    """Seeds and data fingerprint by client; after the survivors are fixed, of the survivors only."""
+    seed_digests: dict[PartyId, bytes] = field(default_factory=dict)
+    """Hash of each client's signed statement about its seeds."""
 
 
 class CommitteeHelper(Party, Stored[HelperKept]):
-    """Fixes one survivor set a session and answers for that one, as soon as a quorum of helpers signed the same.
+    """A helper of a committee sum; the module docstring lists the calls in order.
 
-    It signs that there are no survivors if it is asked that before: then it takes no mask off, whatever comes.
-    A request that it refuses reveals nothing, so it may still answer a better one. A client whose seeds are not what it
-    committed to is named, and never how the helper knows: no secret leaves to prove it.
+    It fixes one survivor set per session and reveals mask sums of this set only, after a quorum of helpers signed it.
+    If it signed the empty set, it reveals none. A refused request reveals nothing and does not end the session. A
+    complaint names a client whose seeds do not match its commitments, without a proof, which would reveal a secret.
 
-    Its key pair serves many sessions; what it must not do is sign twice in one. Keep its sessions for as long as the
-    key lives (``DurableClient`` does).
+    A key pair serves many sessions, but a helper must not sign twice in one: store its sessions as long as the key is
+    in use (``DurableClient`` does).
     """
 
     _config: CommitteeSum
@@ -91,23 +115,23 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         self._kept = HelperKept()
 
     @property
-    def bound_to(self) -> bytes:
-        """What ties a stored session to this one."""
+    def snapshot_id(self) -> bytes:
+        """Identifier that a snapshot must match to be restored."""
         return binding(HELPER, self._config.digest, self.party)
 
     def restore(self, snapshot: bytes) -> None:
-        """Go where the snapshot says: one that has opened its boxes needs its keys no more."""
+        """Restore the state of a snapshot; the key pair is erased if the seeds were decrypted."""
         Stored.restore(self, snapshot)
         if self._kept.due is not MessageType.SEED_DELIVERY:
             self._key = None
 
     def start(self) -> None:
-        """Nothing: a helper waits to be asked."""
+        """Return None: a helper waits for requests."""
         return
 
     def receive(self, message: bytes) -> bytes:
-        """What it says to what is due."""
-        frame = self._hear(message)
+        """Return the answer to the server's next request; see ``ClientSession.receive`` for the errors."""
+        frame = self._open_message(message)
         fingerprint = hashlib.sha256(message).digest()
         if fingerprint == self._kept.answered:
             raise RepeatedMessageError("this request was answered already", peer=SERVER)
@@ -125,21 +149,22 @@ class CommitteeHelper(Party, Stored[HelperKept]):
             MessageType.SET_CERTIFICATE: self._hash_sums,
             MessageType.MASK_REQUEST: self._send_sums,
         }
-        most = max(len(self._config.clients), self._config.replication.n_seeds)
+        most = max(len(self._config.clients), self._config.seed_sharing.n_seeds)
         payload = answer[frame.type](Reader(frame.payload, peer=SERVER, max_entries=most))
         self._kept.answered = fingerprint
-        return self._say(ANSWERS[frame.type], payload)
+        return self._seal_message(ANSWERS[frame.type], payload)
 
     def _take_seeds(self, reader: Reader) -> bytes:
-        """Open what came; whose seeds are not what it signed is complained of, and not counted by this helper."""
+        """Decrypt the seeds; exclude and report clients whose seeds do not match their signed commitments."""
         config, entries = self._config, SeedDelivery.read(reader, self._config).entries
         self._check_number(tuple(entries), config.clients)
         for client, entry in entries.items():
             self._check_signed(client, entry)
         seeds = {client: self._open(client, entry) for client, entry in entries.items()}
         self._kept.seeds = {client: opened for client, opened in seeds.items() if opened}
-        self._kept.said = {
-            client: hashlib.sha256(entries[client].said(config.digest, client)).digest() for client in self._kept.seeds
+        self._kept.seed_digests = {
+            client: hashlib.sha256(entries[client].statement(config.digest, client)).digest()
+            for client in self._kept.seeds
         }
         self._key = None
         signs = config.is_authenticated
@@ -147,15 +172,15 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         return Parties(parties=tuple(client for client, opened in seeds.items() if not opened)).to_payload()
 
     def _check_signed(self, client: PartyId, entry: SeedEntry) -> None:
-        """Refuse what the client did not sign: that is the server's fault, and says nothing of the client."""
+        """Refuse seeds that the client did not sign; the server, not the client, is at fault."""
         config = self._config
         identity = config.identity_of(client)
-        is_its_word = not identity or verifies(identity, entry.signature, entry.said(config.digest, client))
+        is_its_word = not identity or verifies(identity, entry.signature, entry.statement(config.digest, client))
         if not (is_its_word and entry.holds_box_of(config, self.party)):
             raise RemoteProtocolError(f"the seeds of client {client} are not those that it signed", peer=SERVER)
 
     def _open(self, client: PartyId, entry: SeedEntry) -> bytes:
-        """A client's seeds; empty where they do not open, or are others than it committed to."""
+        """Return a client's decrypted seeds; empty if decryption fails or they do not match the commitments."""
         assert self._key is not None, "boxes are opened once"
         try:
             seeds = self._key.open(entry.box, BOX_LABEL, box_binding(self._config.digest, client, self.party))
@@ -168,18 +193,18 @@ class CommitteeHelper(Party, Stored[HelperKept]):
             self._fix(survivors)
             self._kept.due = MessageType.SET_CERTIFICATE
         else:  # it failed: no mask comes off, and nothing that could take one off is kept
-            self._kept.seeds, self._kept.said, self._kept.due, self._key = {}, {}, None, None
+            self._kept.seeds, self._kept.seed_digests, self._kept.due, self._key = {}, {}, None, None
         assert self._identity is not None, "only sums with identities ask for signatures"
-        agreed = set_hash(self._config.digest, self._kept.said)
+        agreed = set_hash(self._config.digest, self._kept.seed_digests)
         return SetSignature(signature=self._identity.sign(SET_LABEL, agreed)).to_payload()
 
     def _fix(self, survivors: tuple[PartyId, ...]) -> None:
-        """Take these survivors as those of the total, once asked whether that is right."""
+        """Fix the survivors, after the approval callback."""
         self._check_number(survivors, tuple(self._kept.seeds))
-        said = {client: rows_in(self._kept.seeds[client]) for client in survivors}
-        self._agree(survivors, {client: rows for client, rows in said.items() if rows})
+        fingerprints = {client: fingerprint_in(self._kept.seeds[client]) for client in survivors}
+        self._ask_consent(survivors, {client: rows for client, rows in fingerprints.items() if rows})
         self._kept.seeds = {client: self._kept.seeds[client] for client in survivors}
-        self._kept.said = {client: self._kept.said[client] for client in survivors}
+        self._kept.seed_digests = {client: self._kept.seed_digests[client] for client in survivors}
 
     def _check_number(self, survivors: tuple[PartyId, ...], known: tuple[PartyId, ...]) -> None:
         if strangers := set(survivors) - set(known):
@@ -199,18 +224,18 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         if not config.is_authenticated:
             self._fix(certificate.survivors)
         self._check_certificate(certificate)
-        agreed = set_hash(config.digest, self._kept.said)
-        sums = (sum_hash(agreed, place, self._sum(place)) for place in config.replication.held_by(self.party))
+        agreed = set_hash(config.digest, self._kept.seed_digests)
+        sums = (sum_hash(agreed, place, self._sum(place)) for place in config.seed_sharing.sets_of(self.party))
         payload = SumHashes(hashes=b"".join(sums)).to_payload()
         self._kept.due = MessageType.MASK_REQUEST
         return payload
 
     def _check_certificate(self, certificate: SetCertificate) -> None:
-        """Refuse survivors that fewer than a quorum of helpers signed: the others may be asked about a second set."""
-        config, agreed = self._config, set_hash(self._config.digest, self._kept.said)
+        """Refuse survivors signed by fewer than a quorum of helpers: the others might sign a second set."""
+        config, agreed = self._config, set_hash(self._config.digest, self._kept.seed_digests)
         if certificate.survivors != tuple(self._kept.seeds):
             raise RemoteProtocolError("this helper signed another survivor set", peer=SERVER)
-        needed = config.replication.quorum if config.is_authenticated else 0
+        needed = config.seed_sharing.quorum if config.is_authenticated else 0
         signed = certificate.signers(config, agreed)
         if len(signed) < needed:
             raise RemoteProtocolError(
@@ -221,12 +246,12 @@ class CommitteeHelper(Party, Stored[HelperKept]):
 
     def _send_sums(self, reader: Reader) -> bytes:
         asked = MaskRequest.read(reader, self._config).sets
-        if not asked or not set(asked) <= set(self._config.replication.held_by(self.party)):
+        if not asked or not set(asked) <= set(self._config.seed_sharing.sets_of(self.party)):
             raise RemoteProtocolError("it asks for sums of sets that this helper is not in, or for none", peer=SERVER)
         return MaskSum(sums={place: self._sum(place) for place in asked}).to_payload()
 
     def _sum(self, place: int) -> bytes:
-        """The sum of the survivors' masks from the seed of one set."""
+        """Return the sum of the survivors' masks for one set."""
         config, vector = self._config, RingVector.zeros(self._config.layout)
         masks = [
             (mask_seed(config.digest, client, place, seeds_by_set(config, self.party, seeds)[place]), 1)

@@ -1,4 +1,4 @@
-"""What the parties of a committee sum say."""
+"""Messages of a committee sum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from secagg.primitives.boxes import OVERHEAD_BYTES
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import SIGNATURE_BYTES, is_signed, statement
 from secagg.sessions import PartyId
-from secagg.sums import ROWS_BYTES
+from secagg.sums import FINGERPRINT_BYTES
 from secagg.wire import Reader, write_entries, write_parties
 
 if TYPE_CHECKING:
@@ -22,24 +22,24 @@ BOX_LABEL, SEEDS_LABEL, SET_LABEL = "committee box", "committee seeds", "committ
 
 
 def box_bytes(config: CommitteeSum) -> int:
-    """The length of a helper's box: its seeds, and what the client's rows are known by."""
-    return config.replication.seeds_of_one * SEED_BYTES + ROWS_BYTES + OVERHEAD_BYTES
+    """Return the length of a helper's box: its seeds and the client's data fingerprint, encrypted."""
+    return config.seed_sharing.seeds_per_helper * SEED_BYTES + FINGERPRINT_BYTES + OVERHEAD_BYTES
 
 
 def commitments_bytes(config: CommitteeSum) -> int:
-    """The length of the commitments to all seeds, set by set."""
-    return config.replication.n_seeds * HASH_BYTES
+    """Return the length of the commitments to all seeds."""
+    return config.seed_sharing.n_seeds * HASH_BYTES
 
 
 def entry_bytes(config: CommitteeSum) -> int:
-    """The length of a ``SeedEntry``."""
+    """Return the length of a ``SeedEntry``."""
     hashes = len(config.helpers) * HASH_BYTES
     return box_bytes(config) + commitments_bytes(config) + hashes + config.signature_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedEntry:
-    """A client's seeds for one helper, and what the client signed: commitments to all seeds, hashes of all boxes."""
+    """A client's encrypted seeds for one helper, with the commitments to all seeds and the hashes of all boxes."""
 
     box: bytes
     commitments: bytes
@@ -47,28 +47,28 @@ class SeedEntry:
     signature: bytes
 
     def to_bytes(self) -> bytes:
-        """An entry of a delivery."""
+        """Return the entry of a delivery."""
         return self.box + self.commitments + self.box_hashes + self.signature
 
     @classmethod
     def from_bytes(cls, entry: bytes, config: CommitteeSum) -> Self:
-        """Read ``to_bytes``; the length was checked by the reader."""
+        """Parse an entry; inverse of ``to_bytes``. The reader checked its length."""
         reader = Reader(memoryview(entry), peer=0)
         box, commitments = reader.take(box_bytes(config)), reader.take(commitments_bytes(config))
         hashes = reader.take(len(config.helpers) * HASH_BYTES)
         return cls(box=box, commitments=commitments, box_hashes=hashes, signature=reader.rest())
 
-    def said(self, digest: bytes, client: PartyId) -> bytes:
-        """The statement that the client signed where there are identities, and which names its seeds anywhere."""
+    def statement(self, digest: bytes, client: PartyId) -> bytes:
+        """Return the client's statement about its seeds, signed with identities; its hash identifies the seeds."""
         return statement(SEEDS_LABEL, digest, number(client), self.commitments, self.box_hashes)
 
     def holds_box_of(self, config: CommitteeSum, helper: PartyId) -> bool:
-        """Whether the box is the one that the client signed for this helper."""
+        """Return whether the box is the one that the client signed for this helper."""
         start = config.helpers.index(helper) * HASH_BYTES
         return self.box_hashes[start : start + HASH_BYTES] == hashlib.sha256(self.box).digest()
 
     def fits(self, config: CommitteeSum, client: PartyId, helper: PartyId, seeds: bytes) -> bool:
-        """Whether these are the seeds of this helper that the client committed to."""
+        """Return whether these seeds of this helper match the client's commitments."""
         return all(
             self.commitments[place * HASH_BYTES : (place + 1) * HASH_BYTES]
             == seed_commitment(config.digest, client, place, seed)
@@ -78,7 +78,7 @@ class SeedEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitteeInput:
-    """Client to server, its only message: a box for each helper, commitments, its word on both, the masked vector."""
+    """Client to server: a box for each helper, commitments, a signature on both, the masked vector."""
 
     boxes: dict[PartyId, bytes]
     commitments: bytes
@@ -86,12 +86,12 @@ class CommitteeInput:
     vector: bytes = field(repr=False)
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return write_entries(self.boxes) + self.commitments + self.signature + self.vector
 
     @classmethod
     def read(cls, reader: Reader, config: CommitteeSum, *, has_vector: bool = True) -> Self:
-        """Take the payload apart; one whose vector was added has none."""
+        """Parse a payload; ``has_vector`` is False after the vector was added and removed."""
         boxes, commitments = reader.entries(box_bytes(config)), reader.take(commitments_bytes(config))
         signature = reader.take(config.signature_bytes)
         vector = reader.take(config.layout.wire_bytes if has_vector else 0)
@@ -99,7 +99,7 @@ class CommitteeInput:
         return cls(boxes=boxes, commitments=commitments, signature=signature, vector=vector)
 
     def entry(self, helper: PartyId) -> SeedEntry:
-        """What one helper is told of it."""
+        """Return the entry for one helper."""
         hashes = b"".join(hashlib.sha256(self.boxes[party]).digest() for party in sorted(self.boxes))
         return SeedEntry(
             box=self.boxes[helper], commitments=self.commitments, box_hashes=hashes, signature=self.signature
@@ -108,17 +108,17 @@ class CommitteeInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedDelivery:
-    """Server to helper: each client's seeds for it."""
+    """Server to helper: each client's seed entry."""
 
     entries: dict[PartyId, SeedEntry]
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return write_entries({party: entry.to_bytes() for party, entry in self.entries.items()})
 
     @classmethod
     def read(cls, reader: Reader, config: CommitteeSum) -> Self:
-        """Take the payload apart."""
+        """Parse a payload."""
         entries = reader.entries(entry_bytes(config))
         reader.end()
         return cls(entries={party: SeedEntry.from_bytes(entry, config) for party, entry in entries.items()})
@@ -126,20 +126,20 @@ class SeedDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parties:
-    """Helper to server: the clients whose seeds are not what they committed to. Server to helper: a survivor set.
+    """A list of clients. Helper to server: complaints about their seeds. Server to helper: a survivor set.
 
-    The empty survivor set is that of a sum that failed.
+    The empty survivor set certifies a failed sum.
     """
 
     parties: tuple[PartyId, ...]
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return write_parties(self.parties)
 
     @classmethod
     def read(cls, reader: Reader, config: CommitteeSum) -> Self:
-        """Take the payload apart."""
+        """Parse a payload."""
         parties = tuple(reader.entries(0))
         reader.end()
         return cls(parties=parties)
@@ -147,17 +147,17 @@ class Parties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetSignature:
-    """Helper to server: its word on the one survivor set that it answers for."""
+    """Helper to server: its signature on the survivor set."""
 
     signature: bytes
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return self.signature
 
     @classmethod
     def read(cls, reader: Reader, config: CommitteeSum) -> Self:
-        """Take the payload apart."""
+        """Parse a payload."""
         signature = reader.take(SIGNATURE_BYTES)
         reader.end()
         return cls(signature=signature)
@@ -165,13 +165,13 @@ class SetSignature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetCertificate:
-    """Server to helper: the survivor set, with the signatures of a quorum; of nobody where nobody signs."""
+    """Server to helper: the survivor set with the signatures of a quorum; without identities no signatures."""
 
     survivors: tuple[PartyId, ...]
     signatures: dict[PartyId, bytes]
 
     def signers(self, config: CommitteeSum, agreed: bytes) -> list[PartyId]:
-        """The helpers whose signatures are on the set with this hash; nobody where nobody signs."""
+        """Return the helpers with a valid signature on the set with this hash; empty without identities."""
         return [
             party
             for party, signature in self.signatures.items()
@@ -179,12 +179,12 @@ class SetCertificate:
         ]
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return write_parties(self.survivors) + write_entries(self.signatures)
 
     @classmethod
     def read(cls, reader: Reader, config: CommitteeSum) -> Self:
-        """Take the payload apart."""
+        """Parse a payload."""
         survivors, signatures = tuple(reader.entries(0)), reader.entries(SIGNATURE_BYTES)
         reader.end()
         return cls(survivors=survivors, signatures=signatures)
@@ -192,35 +192,35 @@ class SetCertificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SumHashes:
-    """Helper to server: a hash of the sum of each seed's masks, for the sets that it is in."""
+    """Helper to server: hashes of the mask sums of its sets."""
 
     hashes: bytes
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return self.hashes
 
     @classmethod
     def read(cls, reader: Reader, config: CommitteeSum) -> Self:
-        """Take the payload apart."""
-        hashes = reader.take(config.replication.seeds_of_one * HASH_BYTES)
+        """Parse a payload."""
+        hashes = reader.take(config.seed_sharing.seeds_per_helper * HASH_BYTES)
         reader.end()
         return cls(hashes=hashes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskRequest:
-    """Server to helper: the sets whose sums it shall send."""
+    """Server to helper: the sets whose mask sums it must send."""
 
     sets: tuple[int, ...]
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return write_parties(self.sets)
 
     @classmethod
     def read(cls, reader: Reader, config: CommitteeSum) -> Self:
-        """Take the payload apart."""
+        """Parse a payload."""
         sets = tuple(reader.entries(0))
         reader.end()
         return cls(sets=sets)
@@ -228,60 +228,60 @@ class MaskRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskSum:
-    """Helper to server: the sum of the survivors' masks, set by set."""
+    """Helper to server: the sums of the survivors' masks, by set."""
 
     sums: dict[int, bytes] = field(repr=False)
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return write_entries(self.sums)
 
     @classmethod
     def read(cls, reader: Reader, config: CommitteeSum) -> Self:
-        """Take the payload apart."""
+        """Parse a payload."""
         sums = reader.entries(config.layout.wire_bytes)
         reader.end()
         return cls(sums=sums)
 
 
 def number(value: int) -> bytes:
-    """Four bytes."""
+    """Return a number as four big-endian bytes."""
     return value.to_bytes(4, "big")
 
 
 def box_binding(digest: bytes, client: PartyId, helper: PartyId) -> bytes:
-    """What a box is bound to."""
+    """Return the associated data of a box."""
     return digest + number(client) + number(helper)
 
 
 def seeds_by_set(config: CommitteeSum, helper: PartyId, seeds: bytes) -> dict[int, bytes]:
-    """A helper's seeds of one client, by the place of the set that each belongs to."""
-    places = config.replication.held_by(helper)
+    """Return a helper's seeds of one client, by set."""
+    places = config.seed_sharing.sets_of(helper)
     return {place: seeds[at * SEED_BYTES : (at + 1) * SEED_BYTES] for at, place in enumerate(places)}
 
 
-def rows_in(opened: bytes) -> bytes:
-    """What an opened box says of the client's rows; nothing where the client says nothing."""
-    rows = opened[-ROWS_BYTES:]
+def fingerprint_in(opened: bytes) -> bytes:
+    """Return the data fingerprint in a decrypted box; empty if the client gave none."""
+    rows = opened[-FINGERPRINT_BYTES:]
     return rows if any(rows) else b""
 
 
 def seed_commitment(digest: bytes, client: PartyId, place: int, seed: bytes) -> bytes:
-    """What binds a client to a seed; it hides it, for a seed is 32 random bytes."""
+    """Return a commitment to a seed, hiding since a seed is 32 random bytes."""
     return hashlib.sha256(statement("committee commitment", digest, number(client), number(place), seed)).digest()
 
 
 def mask_seed(digest: bytes, client: PartyId, place: int, seed: bytes) -> bytes:
-    """The seed of the mask stream: bound to sum, client and set, so that no two masks are the same."""
+    """Return the seed of the mask stream, derived for one sum, client and set."""
     return derive_key(seed, "committee mask", digest, number(client), number(place))
 
 
-def set_hash(digest: bytes, said: Mapping[PartyId, bytes]) -> bytes:
-    """What helpers sign: the survivors, each with the hash of what it said of its seeds."""
-    entries = b"".join(number(party) + said[party] for party in sorted(said))
+def set_hash(digest: bytes, seed_digests: Mapping[PartyId, bytes]) -> bytes:
+    """Return the hash that helpers sign: survivors, each with the hash of its statement about its seeds."""
+    entries = b"".join(number(party) + seed_digests[party] for party in sorted(seed_digests))
     return hashlib.sha256(statement(SET_LABEL, digest, entries)).digest()
 
 
 def sum_hash(agreed: bytes, place: int, vector: bytes) -> bytes:
-    """The hash of a set's sum of masks over the survivors that ``agreed`` is the hash of."""
+    """Return the hash of a set's mask sum over the survivors with hash ``agreed``."""
     return hashlib.sha256(statement("committee sum", agreed, number(place), vector)).digest()

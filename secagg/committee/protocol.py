@@ -1,4 +1,4 @@
-"""Committee sums: each client speaks once, helpers take the masks off the sum."""
+"""Committee sums: public parameters, checked on construction, and the sessions of all parties."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from secagg.committee.adversary import opened_upload
+from secagg.committee.adversary import unmask_upload
 from secagg.committee.client import CommitteeClient
-from secagg.committee.epochs import SealingKey
 from secagg.committee.explain import client_cost, explain, helper_cost
 from secagg.committee.failure import CommitteeFailure, check_failure
 from secagg.committee.helper import CommitteeHelper
-from secagg.committee.replication import MOST_SEEDS, Replication
+from secagg.committee.key_rotation import SealingKey
+from secagg.committee.seed_sharing import MOST_SEEDS, ReplicatedSharing
 from secagg.committee.server import CommitteeServer
 from secagg.config import (
     MAX_PARTY,
     SumConfig,
     check_min_survivors,
     free_numbers,
-    harmless_colluders,
+    max_colluding_clients,
     two_thirds,
 )
 from secagg.costs import PartyCost
@@ -30,34 +30,44 @@ from secagg.layout import Layout
 from secagg.primitives.agreement import BadPublicKeyError
 from secagg.primitives.boxes import BOX_KEY_BYTES, BoxKey, check_box_key
 from secagg.ring import RingVector
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
-from secagg.sums import CLIENT_ROLE, NO_SECRETS, Guarantee, Knowledge, PartySecrets, Upload
+from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, CoalitionView, Guarantee, PartySecrets, Upload
 
 HELPER_ROLE = "helper"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitteeSum(SumConfig):
-    """Each client sends one message and may vanish; helpers take the masks off the sum.
+    """A sum with one-shot clients: each sends one message and may go offline; a committee of helpers removes the masks.
 
-    A vector is masked with one seed for each set of m - f of the m helpers (a sum of one-time pads over the ring, each
-    from a seed that is sealed to the set's members), so the server learns the total alone unless it colludes with more
-    than f helpers, or with all clients but one of a total (``min_survivors - 1`` of them); helpers see seeds and
-    survivors but no vector. Seeds are replicated as in pseudo-random secret sharing (Cramer, Damgard and Ishai, TCC
-    2005), and the shape is that of "decryptor" protocols (Flamingo, Ma et al., IEEE S&P 2023; Willow, Bell-Clark et
-    al., 2024). ``docs/explanation/committee.md`` argues what it promises.
+    A vector is masked with one seed for each set of m - f of the m helpers, encrypted to the members of the set. The
+    server learns the total only, unless it colludes with more than f helpers, or with all but one of the clients in a
+    total. Helpers see seeds and survivors but no vector. The seeds form a replicated secret sharing (Cramer, Damgard
+    and Ishai, TCC 2005); the structure is that of Flamingo (Ma et al., IEEE S&P 2023) and Willow (Bell-Clark et al.,
+    2024). ``docs/explanation/committee.md`` has the security argument.
 
     Args:
-        helper_keys: what boxes are sealed to, by helper: with identities the key of its epoch and its word on it
-            (``SealingKey.to_bytes``), without ``BoxKey.public`` (X25519 and ML-KEM-768). The numbers differ from the
-            clients'. A helper may well be a client's organisation, under another number.
-        min_survivors: fewest vectors for which a helper takes its masks off; at least 2.
-        helper_identities: Ed25519 public key of each helper, by party number; goes with ``identities``. With these
-            helpers count only clients that signed their seeds, so that a lying server cannot fill a cohort with
-            inventions of its own, and answer for one survivor set that a quorum of them signed; without, the server
-            must be semi-honest.
-        corrupt_helpers: f, how many helpers may collude with the server; None for all but one, which bears no helper
-            that is away. 4 helpers with 1 bear one that is away or lies, 7 with 2 two.
+        layout: see ``SumConfig``; likewise ``clients``, ``session_id``, ``context``, ``identities``,
+            ``server_identity``.
+        helper_keys: (number, public key) of each helper, ascending. The key is ``SealingKey.to_bytes()`` with
+            identities, ``BoxKey.public`` (X25519 and ML-KEM-768) without. The numbers must differ from the clients'.
+        min_survivors: minimum number of vectors in a total for which a helper reveals mask sums; at least 2.
+        helper_identities: (number, Ed25519 public key) of each helper; required with ``identities``. With them helpers
+            accept only seeds that clients signed, and reveal sums for one survivor set signed by a quorum of them, so
+            that the server may be malicious; without them it must be semi-honest.
+        corrupt_helpers: f, the number of helpers that may collude with the server. None takes all but one; no helper
+            may then drop out. 4 helpers with f = 1 tolerate one that drops out or is malicious, 7 with f = 2 two.
+
+    Raises:
+        ConfigurationError: the parameters are unsafe or contradict each other.
+
+    >>> import numpy as np
+    >>> from secagg import new_session_id, run_in_memory
+    >>> layout = Layout.of([("counts", 2, 100)])
+    >>> parties = CommitteeSum.generate(layout=layout, clients=(1, 2, 3), session_id=new_session_id(), n_helpers=2)
+    >>> run = run_in_memory(parties, {party: np.array([party, 10]) for party in parties.clients})
+    >>> run.result.total, run.traffic[1].messages_up
+    (array([ 6, 30]), 1)
     """
 
     helper_keys: tuple[tuple[PartyId, bytes], ...]
@@ -79,9 +89,9 @@ class CommitteeSum(SumConfig):
             raise ConfigurationError(
                 f"of {len(parties)} helpers 0 to {len(parties) - 1} may collude with the server, not {self.corrupt}"
             )
-        if self.replication.n_seeds > MOST_SEEDS:
+        if self.seed_sharing.n_seeds > MOST_SEEDS:
             raise ConfigurationError(
-                f"{len(parties)} helpers of whom {self.corrupt} may collude take {self.replication.n_seeds} seeds of "
+                f"{len(parties)} helpers of whom {self.corrupt} may collude take {self.seed_sharing.n_seeds} seeds of "
                 f"each client, and {MOST_SEEDS} are the most: take fewer helpers"
             )
         check_min_survivors(self.min_survivors, self.clients)
@@ -112,7 +122,7 @@ class CommitteeSum(SumConfig):
 
     @property
     def name(self) -> str:
-        """The mode's name."""
+        """Name of the mode."""
         return "committee"
 
     @classmethod
@@ -128,7 +138,14 @@ class CommitteeSum(SumConfig):
         min_survivors: int | None = None,
         entropy: Entropy = os_entropy,
     ) -> InOneProcess:
-        """Return a sum with fresh helpers, all in this process: for simulations. Two thirds must stay."""
+        """Create a sum with new helpers and their secrets, for simulations and tests.
+
+        Args:
+            layout: see ``CommitteeSum``; likewise ``clients``, ``session_id``, ``context`` and ``corrupt_helpers``.
+            n_helpers: number of helpers; they get the lowest numbers that no client has.
+            min_survivors: None takes two thirds of the cohort, rounded down, plus one.
+            entropy: source of the helpers' keys.
+        """
         keys = {number: BoxKey.generate(entropy) for number in islice(free_numbers(clients), n_helpers)}
         protocol = cls(
             layout=layout,
@@ -145,24 +162,24 @@ class CommitteeSum(SumConfig):
 
     @property
     def corrupt(self) -> int:
-        """How many helpers may collude with the server."""
+        """f, the number of helpers that may collude with the server."""
         return len(self.helper_keys) - 1 if self.corrupt_helpers is None else self.corrupt_helpers
 
     @property
-    def replication(self) -> Replication:
-        """Which helpers hold which seeds."""
-        return Replication(self.helpers, self.corrupt)
+    def seed_sharing(self) -> ReplicatedSharing:
+        """Replicated sharing of the mask seeds among the helpers."""
+        return ReplicatedSharing(self.helpers, self.corrupt)
 
     @property
     def survivors_needed(self) -> int:
-        """Fewest clients whose vectors a released total holds."""
+        """Minimum number of clients whose vectors a released total contains."""
         return self.min_survivors
 
     def helper_key(self, helper: PartyId) -> bytes:
-        """The public key that a helper's boxes are sealed to.
+        """Return the public encryption key of a helper.
 
         Raises:
-            ConfigurationError: no helper of this sum.
+            ConfigurationError: ``helper`` is not a helper of this sum.
         """
         keys = dict(self.helper_keys)
         if helper not in keys:
@@ -170,83 +187,83 @@ class CommitteeSum(SumConfig):
         return keys[helper][:BOX_KEY_BYTES]
 
     def helper_identity(self, helper: PartyId) -> bytes:
-        """A helper's public signing key."""
+        """Return the Ed25519 public key of a helper; empty without identities."""
         return dict(self.helper_identities).get(helper, b"")
 
     @property
     def helpers(self) -> tuple[PartyId, ...]:
-        """The committee."""
+        """Numbers of the helpers, ascending."""
         return tuple(party for party, _ in self.helper_keys)
 
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """Identities where there are some; elsewhere the key of every helper that boxes are sealed to."""
+        """Public keys by role and party: identities; without them the helpers' encryption keys."""
         return {**self._signing_keys(), HELPER_ROLE: dict(self.helper_identities or self.helper_keys)}
 
     @property
     def guarantee(self) -> Guarantee:
-        """Uploads open to the server with more than f helpers; a total hides who is in it with one other."""
-        replication = self.replication
+        """Guarantees: the server needs more than f helpers to read an upload."""
+        seed_sharing = self.seed_sharing
         return Guarantee(
-            survivors_needed=self.min_survivors,
-            harmless_clients=harmless_colluders(self.min_survivors),
-            opening_clients=0,
-            opening_helpers=self.helpers,
-            helpers_to_open=self.corrupt + 1,
-            helpers_away=len(self.helpers) - replication.needed(signing=self.is_authenticated),
-            lies_noticed=replication.vouchers - 1,
+            min_survivors=self.min_survivors,
+            max_colluding_clients=max_colluding_clients(self.min_survivors),
+            client_reconstruction_threshold=0,
+            reconstruction_helpers=self.helpers,
+            helper_reconstruction_threshold=self.corrupt + 1,
+            helper_dropout_tolerance=len(self.helpers) - seed_sharing.needed(signing=self.is_authenticated),
+            detects_malicious_helpers=seed_sharing.agreement_threshold - 1,
             oldest_epoch=min((SealingKey.from_bytes(key).epoch for _, key in self.helper_keys), default=0)
             if self.is_authenticated
             else None,
-            server_may_lie=self.is_authenticated,
+            malicious_server=self.is_authenticated,
             upload=Upload.UNIFORM,
         )
 
     @property
     def costs(self) -> Mapping[str, PartyCost]:
-        """A client's and a helper's."""
+        """Costs of a client and of a helper."""
         return {CLIENT_ROLE: client_cost(self), HELPER_ROLE: helper_cost(self)}
 
     def explain(self) -> str:
-        """What these parameters guarantee and cost, in words and numbers."""
+        """Describe in words and numbers what these parameters guarantee and cost."""
         return explain(self)
 
     def client(
         self,
         party: PartyId,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> ClientSession:
-        """Return a client's session; with a roster of identities it needs the client's own signing key."""
-        return CommitteeClient(self, party, contribution, secrets=secrets, entropy=entropy)
+        """Create a client's session; with identities ``secrets`` must contain its signing key."""
+        return CommitteeClient(self, party, client_input, secrets=secrets, entropy=entropy)
 
     def helper(
         self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
     ) -> ClientSession:
-        """Return one helper's session, from its own key pair; it draws no entropy."""
+        """Create a helper's session from its key pair in ``secrets``; it uses no ``entropy``."""
         return CommitteeHelper(self, party, secrets=secrets)
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
-        """Return the server's session; it draws no entropy."""
+        """Create the server's session; it uses no ``entropy``."""
         return CommitteeServer(self, secrets=secrets)
 
     def failure(self, *, secrets: PartySecrets = NO_SECRETS) -> CommitteeFailure | None:
-        """Return a session in which helpers certify that the sum failed; None where nobody signs."""
+        """Create the server's session in which helpers certify a failure; None without identities."""
         return CommitteeFailure(self, secrets=secrets) if self.is_authenticated else None
 
     def check_failure(self, proof: bytes) -> None:
-        """Refuse what does not prove that no total of this sum comes out, whoever hands it in.
+        """Verify a proof that no total of this sum will ever be released.
 
         Raises:
-            RemoteProtocolError: fewer than a quorum of its helpers signed so.
+            RemoteProtocolError: fewer than a quorum of its helpers signed the failure.
         """
         check_failure(self, proof)
 
-    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
-        """Return the upload less the masks of the helpers whose key the coalition has."""
-        return opened_upload(self, knowledge, target)
+    def reconstruct_upload(self, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
+        """Return the upload minus the masks whose seeds the coalition can decrypt; None if it saw no upload."""
+        return unmask_upload(self, knowledge, target)
 
     def _own_parameters(self) -> tuple[bytes, ...]:
         return (

@@ -1,4 +1,18 @@
-"""The server of a committee sum."""
+"""The server of a committee sum.
+
+A server session is created by ``CommitteeSum.server``. In every round the caller passes each message to
+``receive(sender, message)`` and then calls ``close_round()``, which returns the next messages, all to helpers:
+
+1. COMMITTEE_INPUT of the clients received (each vector is added at once): ``close_round`` returns a SEED_DELIVERY.
+2. SEED_COMPLAINTS received: clients with unusable seeds are excluded; ``close_round`` returns the SURVIVOR_SET. Without
+   identities this round and the next are replaced by SET_CERTIFICATE.
+3. SET_SIGNATURE received: ``close_round`` returns a SET_CERTIFICATE with the signatures of a quorum.
+4. SUM_HASHES received: ``close_round`` compares them and returns a MASK_REQUEST to one helper for each set.
+5. MASK_SUM received and subtracted: ``close_round`` asks other helpers for missing sums, or returns {} and sets
+   ``result``.
+
+``secagg.committee.helper`` has a runnable example.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +37,7 @@ from secagg.committee.messages import (
     sum_hash,
 )
 from secagg.committee.parts import PARTS, PartialSums
-from secagg.committee.replication import believed
+from secagg.committee.seed_sharing import resolve_complaints
 from secagg.errors import HelperDisputeError, HelperMissingError, RemoteProtocolError, TooFewSurvivorsError
 from secagg.primitives.identity import is_signed, verifies
 from secagg.rounds import Round, RoundState, ServerRounds
@@ -39,27 +53,28 @@ T = MessageType
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class CommitteeServerState(RoundState):
-    """Beside the round, the sum so far and what clients and helpers said."""
+    """State of the server: the round, the running sum, and the messages of clients and helpers."""
 
     sum: PartialSums
     inputs: dict[PartyId, bytes] = field(default_factory=dict)
-    """Each client's message without its vector, until helpers have it."""
-    said: dict[PartyId, bytes] = field(default_factory=dict)
-    """The hash of what each client said of its seeds; once survivors are proposed theirs alone."""
+    """Each client's message without its vector, until it was sent to the helpers."""
+    seed_digests: dict[PartyId, bytes] = field(default_factory=dict)
+    """Hash of each client's signed statement about its seeds; after survivors are proposed, of these only."""
     complaints: dict[PartyId, tuple[PartyId, ...]] = field(default_factory=dict)
     signatures: dict[PartyId, bytes] = field(default_factory=dict)
     hashes: dict[PartyId, bytes] = field(default_factory=dict)
     disputes: list[tuple[PartyId, PartyId]] = field(default_factory=list)
     agreed: dict[int, tuple[PartyId, ...]] = field(default_factory=dict)
-    """The sets whose sums are yet to come, and the holders that gave the hash which counts."""
+    """Sets whose sums are missing, with the holders that sent the accepted hash."""
     asked_for: dict[PartyId, list[int]] = field(default_factory=dict)
 
 
 class CommitteeServer(ServerRounds[CommitteeServerState]):
-    """Adds masked vectors as they arrive; then has helpers check seeds, agree on the survivors and take the masks off.
+    """The server of a committee sum; the module docstring lists the calls in order.
 
-    Who answers one round is asked in the next. A total comes out only where of each seed enough holders gave the same
-    hash of its masks' sum, and each sum is taken once, from one of them.
+    Helpers that answer one round are asked in the next. A total is released only if for every seed enough holders sent
+    the same hash of its mask sum (``ReplicatedSharing.agreement_threshold``); each sum is received once, from one of
+    them.
     """
 
     _config: CommitteeSum
@@ -70,7 +85,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         ServerRounds.__init__(self, config, kept, secrets)
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        """Take a client's vector or what a helper says."""
+        """Process a client's or helper's message; a refused message changes nothing."""
         take: dict[MessageType, Callable[[PartyId, Reader], None]] = {
             T.COMMITTEE_INPUT: self._take_vector,
             T.SEED_COMPLAINTS: self._take_complaints,
@@ -80,12 +95,12 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         }
         with self._taking() as round_:
             frame = self._due(round_, sender, message)
-            most = max(len(self._config.clients), len(self._config.helpers), self._config.replication.n_seeds)
+            most = max(len(self._config.clients), len(self._config.helpers), self._config.seed_sharing.n_seeds)
             take[round_.answer](sender, Reader(frame.payload, peer=sender, max_entries=most))
             round_.accept(sender)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
-        """Ask the helpers what comes next; then release the sum."""
+        """End the round and return the next messages by helper; empty after the last round."""
         close: dict[MessageType, Callable[[Round], Mapping[PartyId, bytes]]] = {
             T.COMMITTEE_INPUT: self._deliver_seeds,
             T.SEED_COMPLAINTS: self._propose_survivors,
@@ -99,55 +114,57 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
     # Vectors and seeds
 
     def _take_vector(self, sender: PartyId, reader: Reader) -> None:
-        """Refuse here what every helper would refuse later: then it costs one client its place, and not all the sum."""
+        """Verify what every helper will verify, so that an invalid upload excludes one client and not the whole sum."""
         config, message = self._config, CommitteeInput.read(reader, self._config)
         if tuple(message.boxes) != config.helpers:
             raise RemoteProtocolError("it must seal a box for each helper of this sum", peer=sender)
-        said = message.entry(config.helpers[0]).said(config.digest, sender)
-        if config.is_authenticated and not verifies(config.identity(sender), message.signature, said):
+        signed = message.entry(config.helpers[0]).statement(config.digest, sender)
+        if config.is_authenticated and not verifies(config.identity(sender), message.signature, signed):
             raise RemoteProtocolError("its seeds are not signed by its identity", peer=sender)
         self._kept.sum.add(sender, message.vector)
         self._kept.inputs[sender] = replace(message, vector=b"").to_payload()
-        self._kept.said[sender] = hashlib.sha256(said).digest()
+        self._kept.seed_digests[sender] = hashlib.sha256(signed).digest()
 
     def _deliver_seeds(self, round_: Round) -> Mapping[PartyId, bytes]:
         config, inputs = self._config, self._kept.inputs
         round_.need(config.min_survivors)
-        read = {  # of all boxes there is one copy at a time beside the messages
+        read = {  # one copy of all boxes at a time, in addition to the messages
             party: CommitteeInput.read(Reader(memoryview(inputs.pop(party)), peer=party), config, has_vector=False)
             for party in sorted(inputs)
         }
         self._kept.round = Round.of(T.SEED_COMPLAINTS, config.helpers)
-        return {helper: self._say(T.SEED_DELIVERY, _delivery(read, helper), helper) for helper in config.helpers}
+        return {
+            helper: self._seal_message(T.SEED_DELIVERY, _delivery(read, helper), helper) for helper in config.helpers
+        }
 
     # The survivors
 
     def _take_complaints(self, helper: PartyId, reader: Reader) -> None:
         parties = Parties.read(reader, self._config).parties
-        if not set(parties) <= self._kept.said.keys():
+        if not set(parties) <= self._kept.seed_digests.keys():
             raise RemoteProtocolError("it complains of parties that it was told nothing of", peer=helper)
         self._kept.complaints[helper] = parties
 
     def _propose_survivors(self, round_: Round) -> Mapping[PartyId, bytes]:
-        """Leave out whose seeds helpers cannot use, and whoever shares their part of the sum."""
+        """Exclude clients with unusable seeds, and those in the same partial sum."""
         config, kept = self._config, self._kept
         self._need_helpers(round_.answered)
         parts = -(-len(config.clients) // PARTS)
-        spare = (len(kept.said) - config.min_survivors) // parts
+        spare = (len(kept.seed_digests) - config.min_survivors) // parts
         most_each = spare // max(1, config.corrupt)
-        named, unheard = believed(kept.complaints, corrupt=config.corrupt, most_each=most_each)
+        named, ignored = resolve_complaints(kept.complaints, corrupt=config.corrupt, most_each=most_each)
         left_out = kept.sum.sharing(named)
         kept.sum.leave_out(left_out)
-        kept.said = {party: said for party, said in sorted(kept.said.items()) if party not in left_out}
-        if len(kept.said) < config.min_survivors:
-            came, cohort = len(kept.said), len(config.clients)
+        kept.seed_digests = {p: one for p, one in sorted(kept.seed_digests.items()) if p not in left_out}
+        if len(kept.seed_digests) < config.min_survivors:
+            came, cohort = len(kept.seed_digests), len(config.clients)
             raise TooFewSurvivorsError(stage=round_.answer.name, needed=config.min_survivors, came=came, cohort=cohort)
-        heard = [helper for helper in sorted(round_.answered) if helper not in unheard]
-        self._need_helpers(heard)
-        survivors = Parties(parties=tuple(kept.said)).to_payload()
+        asked = [helper for helper in sorted(round_.answered) if helper not in ignored]
+        self._need_helpers(asked)
+        survivors = Parties(parties=tuple(kept.seed_digests)).to_payload()
         if config.is_authenticated:
-            return self._ask(T.SURVIVOR_SET, T.SET_SIGNATURE, dict.fromkeys(heard, survivors))
-        return self._send_certificate(heard)
+            return self._ask(T.SURVIVOR_SET, T.SET_SIGNATURE, dict.fromkeys(asked, survivors))
+        return self._send_certificate(asked)
 
     def _take_signature(self, helper: PartyId, reader: Reader) -> None:
         config, signature = self._config, SetSignature.read(reader, self._config).signature
@@ -160,7 +177,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         return self._send_certificate(sorted(round_.answered))
 
     def _send_certificate(self, helpers: Iterable[PartyId]) -> Mapping[PartyId, bytes]:
-        certificate = SetCertificate(survivors=tuple(self._kept.said), signatures=self._kept.signatures)
+        certificate = SetCertificate(survivors=tuple(self._kept.seed_digests), signatures=self._kept.signatures)
         return self._ask(T.SET_CERTIFICATE, T.SUM_HASHES, dict.fromkeys(helpers, certificate.to_payload()))
 
     # The masks
@@ -169,41 +186,41 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         self._kept.hashes[helper] = SumHashes.read(reader, self._config).hashes
 
     def _compare(self, round_: Round) -> Mapping[PartyId, bytes]:
-        """Note who differs from whom, and go on where of each set enough holders say the same."""
+        """Record disputes between helpers, and continue if enough holders of each set agree."""
         self._need_helpers(round_.answered)
-        kept, replication = self._kept, self._config.replication
+        kept, seed_sharing = self._kept, self._config.seed_sharing
         disputes: set[tuple[PartyId, PartyId]] = set()
-        for place in range(replication.n_seeds):
+        for place in range(seed_sharing.n_seeds):
             hashes = self._hashes_of(place)
-            kept.agreed[place] = replication.agreed(hashes)
+            kept.agreed[place] = seed_sharing.agreed(hashes)
             disputes |= {pair for pair in combinations(sorted(hashes), 2) if hashes[pair[0]] != hashes[pair[1]]}
         kept.disputes = sorted(disputes)
         if not all(kept.agreed.values()):
-            raise HelperDisputeError(disputes=tuple(kept.disputes), vouchers=replication.vouchers)
+            raise HelperDisputeError(disputes=tuple(kept.disputes), needed=seed_sharing.agreement_threshold)
         return self._ask_for_sums(round_)
 
     def _hashes_of(self, place: int) -> dict[PartyId, bytes]:
-        """What its holders said of a set's sum."""
+        """Return the hashes of a set's mask sum, by holder."""
         hashes = {}
-        for helper, said in self._kept.hashes.items():
-            places = self._config.replication.held_by(helper)
+        for helper, theirs in self._kept.hashes.items():
+            places = self._config.seed_sharing.sets_of(helper)
             if place in places:
                 start = places.index(place) * HASH_BYTES
-                hashes[helper] = said[start : start + HASH_BYTES]
+                hashes[helper] = theirs[start : start + HASH_BYTES]
         return hashes
 
     def _ask_for_sums(self, round_: Round) -> Mapping[PartyId, bytes]:
-        """Ask for each sum that is missing one of those who can send it; nobody twice who did not."""
+        """Request each missing sum from one agreeing holder that has not failed to answer."""
         kept = self._kept
         if round_.answer is T.MASK_SUM:
             silent = round_.waiting_for
             kept.agreed = {place: tuple(p for p in able if p not in silent) for place, able in kept.agreed.items()}
         if not kept.agreed:
             complaints = [(client, helper) for helper, named in kept.complaints.items() for client in named]
-            return self._end(kept.sum.merged().words, kept.said, disputes=kept.disputes, complaints=complaints)
+            return self._end(kept.sum.merged().words, kept.seed_digests, disputes=kept.disputes, complaints=complaints)
         if not all(kept.agreed.values()):
             raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)))
-        kept.asked_for = self._config.replication.shared_out(kept.agreed)
+        kept.asked_for = self._config.seed_sharing.assign(kept.agreed)
         asked = {helper: MaskRequest(sets=tuple(sets)).to_payload() for helper, sets in kept.asked_for.items()}
         return self._ask(T.MASK_REQUEST, T.MASK_SUM, asked)
 
@@ -220,22 +237,22 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
 
     @property
     def _set_hash(self) -> bytes:
-        return set_hash(self._config.digest, self._kept.said)
+        return set_hash(self._config.digest, self._kept.seed_digests)
 
     def _ask(
         self, type_: MessageType, answer: MessageType, payloads: Mapping[PartyId, bytes]
     ) -> Mapping[PartyId, bytes]:
         self._kept.round = Round.of(answer, payloads)
-        return {helper: self._say(type_, payload, helper) for helper, payload in payloads.items()}
+        return {helper: self._seal_message(type_, payload, helper) for helper, payload in payloads.items()}
 
     def _need_helpers(self, answered: Iterable[PartyId]) -> None:
-        """Refuse to go on with fewer helpers than a total takes.
+        """Refuse to continue with fewer helpers than a total needs.
 
         Raises:
             HelperMissingError: fewer are left.
         """
         config, left = self._config, set(answered)
-        needed = config.replication.needed(signing=config.is_authenticated)
+        needed = config.seed_sharing.needed(signing=config.is_authenticated)
         if len(left) < needed:
             missing = tuple(helper for helper in config.helpers if helper not in left)
             raise HelperMissingError(missing=missing, needed=needed)

@@ -1,4 +1,4 @@
-"""What a series of noisy releases costs together, with every deviation from the ideal law on the bill."""
+"""Privacy accounting: the cost of several noisy releases together, including all deviations from the ideal noise."""
 
 from __future__ import annotations
 
@@ -20,33 +20,39 @@ from secagg.dp.errors import PrivacyError
 from secagg.dp.noise import CoordinateNoise, DistributedNoise
 
 RESERVE = 1e-6
-"""Part of delta (and of epsilon) kept for deviations from the ideal law; what they really take is checked."""
+"""Part of delta (and of epsilon) reserved for deviations from the ideal noise; the actual deviations are checked."""
 
 ROUNDING_RESERVE = 2e-5
-"""The same on the Gaussian curve, where noise on a lattice is compared with continuous noise that is rounded to it."""
+"""Reserve for the Gaussian curve, which compares lattice noise with rounded continuous noise."""
 
 MAX_LOG_RATIO = 1e-9
-"""Shares of two lattice units stay far below it. A larger Lambda would not fit in the reserve."""
+"""Largest Lambda that fits in the reserve; shares of two lattice units stay far below it."""
 
 UNITS = ("record", "client")
 ADJACENCIES = ("add-remove", "replace-one")
 
 REACH_SIGMAS = 15
-"""How far out the law of a sum is compared with a continuous one: the mass beyond, 2 exp(-112), is below a tail's."""
+"""Range, in standard deviations, of the comparison with a continuous Gaussian; the mass beyond is 2 exp(-112)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """What one release costs.
+    """Privacy cost of one release.
 
     Args:
-        label: what was released, for people.
-        unit: whom its price is about: ``record`` or ``client``.
-        adjacency: what neighbours its price is about: ``add-remove`` or ``replace-one``.
-        rho: its zCDP cost if the noise were independent discrete Gaussians of the stated variances, exact.
-        log_ratio: Lambda, how far the law of the honest shares' sum is from that, as the log of a ratio.
-        tail_mass: total variation that the sampler's cut tail adds.
-        rounding: how far these discrete Gaussians are from rounded continuous ones, as the log of a ratio.
+        label: name of the released quantity.
+        unit: unit of privacy: ``record`` or ``client``.
+        adjacency: neighbouring relation: ``add-remove`` or ``replace-one``.
+        rho: zCDP cost with independent discrete Gaussian noise of the stated variances, exact.
+        log_ratio: Lambda, the largest |log| of the ratio between the law of the honest shares' sum and that noise.
+        tail_mass: total variation distance that the sampler's truncated tail adds.
+        rounding: largest |log| of the ratio between discrete Gaussians and rounded continuous ones.
+
+    Raises:
+        PrivacyError: a field is out of range.
+
+    >>> Release(label="Gram", unit="record", adjacency="add-remove", rho=Fraction(1, 8)).rho
+    Fraction(1, 8)
     """
 
     label: str
@@ -66,7 +72,15 @@ class Release:
     def of(
         cls, label: str, rho: Fraction, noise: DistributedNoise | CoordinateNoise, *, unit: str, adjacency: str
     ) -> Release:
-        """The bill of a release whose sensitivity against ``noise`` (its *total* variances) costs ``rho``."""
+        """Return the privacy cost of a release with this noise.
+
+        Args:
+            label: name of the released quantity.
+            rho: zCDP cost for the sensitivity and the *total* variances of ``noise``.
+            noise: the noise of the release.
+            unit: ``record`` or ``client``.
+            adjacency: ``add-remove`` or ``replace-one``.
+        """
         total = noise.total if isinstance(noise, DistributedNoise) else noise
         pairs = zip(total.variances, total.counts, strict=True)
         return cls(
@@ -82,16 +96,20 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyGuarantee:
-    """What several releases together promise about one unit under one adjacency.
+    """The (epsilon, delta) guarantee of several releases together.
 
     Args:
-        epsilon: the stated value, the smaller of two that are proven: by the exact curve of the composed Gaussian
-            mechanism, with what rounding to a lattice adds, and ``epsilon_zcdp``.
-        delta: its delta, all slacks included.
-        rho: the sum of the releases' rho, exact.
-        epsilon_zcdp: by zCDP composition and the conversion of Canonne, Kamath and Steinke 2020 at the same delta: 6 to
-            10 % more where noise is many lattice units wide.
-        releases: how many releases this is about.
+        epsilon: the smaller of two proven values: from the exact curve of the composed Gaussian mechanism including the
+            rounding to a lattice, and ``epsilon_zcdp``.
+        delta: the delta, all deviations included.
+        rho: sum of the releases' rho, exact.
+        epsilon_zcdp: from zCDP composition and the conversion of Canonne, Kamath and Steinke 2020 at the same delta; 6
+            to 10 % larger if the noise is many lattice units wide.
+        releases: number of releases.
+
+    >>> release = Release(label="Gram", unit="record", adjacency="add-remove", rho=Fraction(1, 8))
+    >>> round(guarantee([release, release], delta=1e-5).epsilon, 2)
+    2.94
     """
 
     epsilon: float
@@ -102,21 +120,24 @@ class PrivacyGuarantee:
 
 
 def guarantee(releases: Sequence[Release], delta: float) -> PrivacyGuarantee:
-    """What these releases promise together at ``delta``, adaptively chosen or not.
+    """Return the guarantee of several releases together at ``delta``, also if they were chosen adaptively.
 
     With Z the ideal outputs and Y the real ones, P_Y <= e^Lambda P_Z + T for every event, and back. So if Z is
     (e, d)-DP, Y is (e + 2 Lambda, e^Lambda d + (1 + e^(e + 2 Lambda)) T)-DP.
 
+    Args:
+        releases: privacy costs, all for one unit and one adjacency.
+        delta: at least 1e-30 and below 0.5.
+
     Raises:
-        PrivacyError: a delta out of range, releases priced for different units or adjacencies, or slacks that are no
-            longer negligible in it.
+        PrivacyError: ``delta`` is out of range, units or adjacencies differ, or the deviations are not negligible.
     """
     check_delta(delta)
     kinds = sorted({f"{release.unit}, {release.adjacency}" for release in releases})
     if len(kinds) > 1:
         raise PrivacyError(
-            f"releases add up when they are priced for one unit and one adjacency, not for {'; '.join(kinds)}: price "
-            "them anew, or state a guarantee for each"
+            f"releases add up when their privacy costs are for one unit and one adjacency, not for {'; '.join(kinds)}: "
+            "compute them for one, or state a guarantee for each"
         )
     ratio, tail = math.fsum(r.log_ratio for r in releases), math.fsum(r.tail_mass for r in releases)
     rho = sum((release.rho for release in releases), Fraction(0))
@@ -142,18 +163,22 @@ def guarantee(releases: Sequence[Release], delta: float) -> PrivacyGuarantee:
 
 
 def calibrate(epsilon: float, delta: float, *, releases: int = 1, by_zcdp: bool = False) -> Fraction:
-    """The rho that each of ``releases`` equal releases may cost so that all of them keep (epsilon, delta).
+    """Return the rho that each of ``releases`` equal releases may cost within (epsilon, delta).
 
-    A part of both is kept for deviations from the ideal law; ``guarantee`` then checks that they fit in it. On the
-    Gaussian curve they do where noise is some thousand lattice units wide; by zCDP they do from a few units on.
+    A part of both is reserved for deviations from the ideal noise; ``guarantee`` checks that they fit. On the Gaussian
+    curve this needs noise of some thousand lattice units, with zCDP of a few units.
 
     Args:
-        epsilon, delta: the promise.
-        releases: how many share it.
-        by_zcdp: take the conversion of zCDP instead of the Gaussian curve.
+        epsilon: total epsilon, above 0 and at most 64.
+        delta: total delta, at least 1e-30 and below 0.5.
+        releases: number of releases that share the budget.
+        by_zcdp: use the zCDP conversion instead of the Gaussian curve.
 
     Raises:
-        PrivacyError: an epsilon or delta out of range, or fewer than one release.
+        PrivacyError: a parameter is out of range.
+
+    >>> float(calibrate(1.0, 1e-5)) < float(calibrate(2.0, 1e-5))
+    True
     """
     check_epsilon_delta(epsilon, delta)
     if releases < 1:
@@ -163,10 +188,10 @@ def calibrate(epsilon: float, delta: float, *, releases: int = 1, by_zcdp: bool 
 
 
 def check_unit_and_adjacency(unit: str, adjacency: str) -> None:
-    """Refuse what is no unit of privacy or no notion of neighbouring data sets.
+    """Refuse an unknown unit of privacy or neighbouring relation.
 
     Raises:
-        PrivacyError: what they may be.
+        PrivacyError: one of them is unknown.
     """
     if unit not in UNITS or adjacency not in ADJACENCIES:
         raise PrivacyError(
@@ -176,7 +201,7 @@ def check_unit_and_adjacency(unit: str, adjacency: str) -> None:
 
 
 def rounding_log_ratio(variance: int) -> float:
-    """Largest |log| of the ratio of a rounded N(0, v) to N_Z(0, v) at any integer within ``REACH_SIGMAS``.
+    """Return the largest |log| of the ratio of a rounded N(0, v) to N_Z(0, v) at integers within ``REACH_SIGMAS``.
 
     With U uniform on [-1/2, 1/2] the ratio at k is E exp(-(2 k U + U^2) / 2v) up to the laws' constants. It is at
     least exp(-1 / 24v) (Jensen) and at most exp(k^2 / 24 v^2) (U is sub-Gaussian with its variance 1/12); the
@@ -186,7 +211,7 @@ def rounding_log_ratio(variance: int) -> float:
 
 
 def _tight_epsilon(releases: Sequence[Release], delta: float) -> float:
-    """The smallest epsilon at which the composed rounded Gaussians' delta and all slacks stay within ``delta``.
+    """Return the smallest epsilon at which the composed rounded Gaussians and all deviations stay within ``delta``.
 
     A continuous Gaussian's curve is exact, rounding is post-processing, and integer shifts commute with it.
     """
@@ -211,5 +236,5 @@ def _tight_epsilon(releases: Sequence[Release], delta: float) -> float:
 
 
 def _up(rho: Fraction) -> float:
-    """The next float64 that is not below."""
+    """Return the next larger float64."""
     return math.nextafter(float(rho), math.inf)

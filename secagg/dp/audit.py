@@ -1,7 +1,7 @@
-"""Whether the noise that a total really holds is the noise that was promised: evidence, not proof.
+"""Statistical test of the noise in a total against the claimed noise: evidence, not proof.
 
-Where the exact sum is known (a rehearsal on made-up vectors, a simulation), total minus sum holds thousands of
-independent draws at once, and so tells far more than any attack on the released model.
+If the exact sum is known (a test with synthetic vectors, a simulation), total minus sum contains thousands of
+independent draws, and is far more informative than an attack on the released model.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from secagg.layout import IntVector
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseAudit:
-    """What the residual says about the claim.
+    """Result of ``audit_noise``.
 
     Args:
-        variance_ratio: realised over claimed variance, pooled over all coordinates.
-        interval: two-sided confidence interval of that ratio, each side missing with probability ``alpha``.
-        alpha: probability with which an honest session is called short of noise.
-        sigma_shift: mean of the residual in its standard deviations: masks that do not cancel shift it.
-        withheld_are_zero: whether what is not released is zero.
-        repeats: largest number of times that one value came up among coordinates where that is (next to) impossible.
+        variance_ratio: observed over claimed variance, pooled over all coordinates.
+        interval: confidence interval of that ratio, with error probability ``alpha`` on each side.
+        alpha: probability of a false alarm.
+        sigma_shift: mean of the residual in standard deviations; masks that do not cancel shift it.
+        withheld_are_zero: whether all coordinates without noise are zero.
+        repeats: largest number of equal values among the noisy coordinates.
     """
 
     variance_ratio: float
@@ -39,25 +39,30 @@ class NoiseAudit:
 
     @property
     def too_little(self) -> bool:
-        """Whether the claim of at least this much noise is refuted."""
+        """True if there is significantly less noise than claimed."""
         return self.interval[1] < 1.0
 
     @property
     def too_much(self) -> bool:
-        """Whether there is clearly more noise than claimed: safe, but somebody pays in accuracy."""
+        """True if there is significantly more noise than claimed, which costs accuracy."""
         return self.interval[0] > 1.0
 
 
 def audit_noise(residual: IntVector, claimed: CoordinateNoise, *, alpha: float = 1e-6) -> NoiseAudit:
-    """Compare a total minus its exact sum with the claimed noise.
+    """Test a residual, a total minus the exact sum, against the claimed noise.
 
     Under the claim the sum of residual^2 / variance over D coordinates has mean at least D and is a chi-square of D
     degrees up to the lattice; its quantiles are those of Wilson and Hilferty (1931), good to four digits from
     D = 100 on. Ten percent of the shares missing shift it by 0.07 sqrt(D) of its standard deviations, so that
     D = 20000 finds them nearly always at alpha = 1e-6.
 
+    Args:
+        residual: int64 of shape (claimed.size,).
+        claimed: the claimed noise.
+        alpha: probability of a false alarm, above 0 and below 0.5.
+
     Raises:
-        PrivacyError: another size than the noise, fewer than 100 coordinates, or an alpha out of range.
+        PrivacyError: the size differs, there are fewer than 100 noisy coordinates, or ``alpha`` is out of range.
     """
     if residual.shape != (claimed.size,) or claimed.dimension < 100 or not 0 < alpha < 0.5:
         raise PrivacyError(
@@ -80,6 +85,6 @@ def audit_noise(residual: IntVector, claimed: CoordinateNoise, *, alpha: float =
 
 
 def _chi_square_ratio(degrees: int, probability: float) -> float:
-    """The quantile of a chi-square divided by its degrees of freedom."""
+    """Return the quantile of a chi-square distribution divided by its degrees of freedom."""
     spread = 2.0 / (9.0 * degrees)
     return (1.0 - spread + NormalDist().inv_cdf(probability) * math.sqrt(spread)) ** 3

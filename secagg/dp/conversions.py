@@ -1,8 +1,7 @@
-"""From zero-concentrated and Gaussian differential privacy to (epsilon, delta) and back.
+"""Conversions between zero-concentrated or Gaussian differential privacy and (epsilon, delta).
 
-Written here, though dp-accounting and Opacus have conversions of their own (``compare`` asks them too): a guarantee is
-stated without either installed, the way back to rho is not among theirs, and for Gaussians this is their RDP conversion
-at the best of all real orders instead of the best of a list.
+dp-accounting and Opacus have similar conversions (``compare`` calls them for comparison). This module needs neither,
+has the inverse conversion to rho, and takes the best of all real Rényi orders instead of the best of a list.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from secagg.dp.errors import PrivacyError
 
 MAX_EPSILON = 64.0
-"""Above this a promise means nothing: probabilities may differ by a factor of 10^27."""
+"""Largest accepted epsilon; probabilities then differ by a factor of up to 10^27."""
 
 _BISECTIONS = 80
 
@@ -22,7 +21,7 @@ def check_epsilon_delta(epsilon: float, delta: float) -> None:
     """Refuse an (epsilon, delta) out of range.
 
     Raises:
-        PrivacyError: which one, and what it may be.
+        PrivacyError: epsilon or delta is out of range.
     """
     if not (math.isfinite(epsilon) and 0 < epsilon <= MAX_EPSILON):
         raise PrivacyError(f"epsilon must be above 0 and at most {MAX_EPSILON:g}, not {epsilon}; 0.5 to 8 is usual")
@@ -33,7 +32,7 @@ def check_delta(delta: float) -> None:
     """Refuse a delta out of range.
 
     Raises:
-        PrivacyError: what it may be.
+        PrivacyError: delta is out of range.
     """
     if not (math.isfinite(delta) and 1e-30 <= delta < 0.5):
         raise PrivacyError(
@@ -42,10 +41,10 @@ def check_delta(delta: float) -> None:
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
-    """The delta for which every rho-zCDP mechanism is (epsilon, delta)-DP (Canonne, Kamath and Steinke 2020).
+    """Return the delta for which every rho-zCDP mechanism is (epsilon, delta)-DP (Canonne, Kamath and Steinke 2020).
 
     delta = min over alpha > 1 of exp((alpha - 1)(alpha rho - epsilon)) / (alpha - 1) (1 - 1/alpha)^alpha. Its
-    logarithm is convex where it matters; whatever alpha the search ends at, the value is a valid bound.
+    logarithm is convex in the relevant range; the value is a valid bound at any alpha.
     """
     if rho <= 0:
         return 0.0
@@ -62,7 +61,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """The smallest epsilon that this conversion gives for rho-zCDP at ``delta``, the upper end of a bisection."""
+    """Return the smallest epsilon of this conversion for rho-zCDP at ``delta``, the upper end of a bisection."""
     _check(rho, delta)
     low, high = 0.0, 1.0
     if zcdp_delta(rho, low) <= delta:
@@ -76,17 +75,17 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """The largest rho for which rho-zCDP is (epsilon, delta)-DP by this conversion."""
+    """Return the largest rho for which rho-zCDP is (epsilon, delta)-DP by this conversion."""
     return _largest_rho(zcdp_delta, epsilon, delta)
 
 
 def gdp_rho(epsilon: float, delta: float) -> float:
-    """The largest rho = mu^2 / 2 for which a Gaussian mechanism is (epsilon, delta)-DP; at least that of zCDP."""
+    """Return the largest rho = mu^2 / 2 for which a Gaussian mechanism is (epsilon, delta)-DP."""
     return _largest_rho(lambda rho, epsilon: gdp_delta(math.sqrt(2.0 * rho), epsilon), epsilon, delta)
 
 
 def _largest_rho(delta_of: Callable[[float, float], float], epsilon: float, delta: float) -> float:
-    """The lower end of a bisection."""
+    """Return the lower end of a bisection."""
     check_epsilon_delta(epsilon, delta)
     low, high = 0.0, epsilon + 1.0  # at rho = epsilon the mean of the loss alone is epsilon
     for _ in range(_BISECTIONS):
@@ -96,7 +95,7 @@ def _largest_rho(delta_of: Callable[[float, float], float], epsilon: float, delt
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    """The exact delta of a Gaussian mechanism with sensitivity / sigma = mu (Balle and Wang 2018, Theorem 8)."""
+    """Return the exact delta of a Gaussian mechanism with sensitivity / sigma = mu (Balle and Wang 2018, Theorem 8)."""
     if mu <= 0:
         return 0.0
     first = _normal_cdf(mu / 2.0 - epsilon / mu)
@@ -104,7 +103,7 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
-    """The epsilon at which ``gdp_delta`` is ``delta``, to a thousandth; 0 where a delta so large needs none."""
+    """Return the epsilon at which ``gdp_delta`` is ``delta``, to a thousandth; 0 if delta is large enough without."""
     _check(mu, delta)
     low, high = 0.0, 1.0
     while gdp_delta(mu, high) > delta:
@@ -116,13 +115,13 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
 
 def _check(loss: float, delta: float) -> None:
-    """Refuse what no comparison would: a loss or a delta that is no number, or out of range."""
+    """Refuse a loss or delta that is not finite or out of range."""
     if not (math.isfinite(loss) and loss >= 0 and 0 < delta <= 1):
         raise PrivacyError(f"epsilon is of a finite loss >= 0 and a delta above 0, up to 1, not {loss} and {delta}")
 
 
 def _doubled(high: float) -> tuple[float, float]:
-    """The next interval of a search for epsilon."""
+    """Return the next interval of a search for epsilon."""
     if high >= 2**20:
         raise PrivacyError("no epsilon below 2^20 gives this delta: there is next to no noise")
     return high, 2.0 * high

@@ -1,14 +1,14 @@
-"""Integer noise of the discrete Gaussian law, drawn exactly and fast.
+"""Exact and fast sampling of integer noise from the discrete Gaussian distribution.
 
-N_Z(0, v) gives the integer x a probability proportional to exp(-x^2 / 2v) (Canonne, Kamath and Steinke 2020). The
-sampler is a rejection from a staircase: blocks of 2^k integers under a step that is never below the law. One
-secret 64-bit word picks a block and a height below its step, a second one the place in the block and the sign;
-the draw stands if the height lies below the law there. Floating point only ever answers that question where the
-answer is clear with a margin; where it is not (about one draw in 10^10) the height is drawn to more bits and
-compared with correctly rounded decimals until it is. So the law of what comes out is exact, but for its end:
-beyond 14 standard deviations there is nothing, which changes it by less than ``TAIL_MASS`` in total variation.
+In N_Z(0, v) the integer x has a probability proportional to exp(-x^2 / 2v) (Canonne, Kamath and Steinke 2020). The
+sampler is a rejection from a staircase: blocks of 2^k integers under a step that is never below the target. One secret
+64-bit word selects a block and a height below its step, a second one the place in the block and the sign; the proposal
+is accepted if the height is below the target there. Floating point decides only if the answer is clear with a margin;
+otherwise (about one draw in 10^10) the height is drawn to more bits and compared with correctly rounded decimals. The
+distribution is exact except for its tail: it is truncated at 14 standard deviations, which changes it by less than
+``TAIL_MASS`` in total variation.
 
-Not constant time: how long a draw takes depends on random bits that are then thrown away, not on what stays.
+Not constant time: the duration of a draw depends on rejected random bits, not on accepted ones.
 """
 
 from __future__ import annotations
@@ -26,33 +26,37 @@ from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
 
 TAIL_SIGMAS = 14
-"""No draw lies further out. It makes bounds of noisy sums certain instead of likely."""
+"""Truncation, in standard deviations. It makes bounds of noisy sums certain."""
 
 TAIL_MASS = 2 * math.exp(-(TAIL_SIGMAS**2) / 2)
-"""The law's mass beyond: P(|X| >= m) <= 2 exp(-m^2 / 2v), since the discrete law is sub-Gaussian (CKS 2020).
-This, 5.5e-43 a draw, is the whole distance in total variation between the law and what is drawn."""
+"""Mass beyond the truncation: P(|X| >= m) <= 2 exp(-m^2 / 2v), since the distribution is sub-Gaussian (CKS 2020).
+This, 5.5e-43 per draw, is the total variation distance between the target and the drawn distribution."""
 
 MAX_VARIANCE = 1 << 112
-"""Up to here 14 standard deviations and a block's place fit an int64."""
+"""Largest variance for which 14 standard deviations fit an int64."""
 
 _BLOCKS_A_SIGMA = 64
 _HEIGHT_BITS = 62
 _MARGIN = 2.0**-36
-"""More than float64 rounding and any exp() that is wrong by less than 2^16 units in the last place can do."""
+"""Margin above float64 rounding errors, for any exp() accurate to 2^16 units in the last place."""
 
 _WORD_BYTES = 8
 _AT_ONCE = 1 << 12
 
 
 class DiscreteGaussian:
-    """The law N_Z(0, variance), cut at 14 standard deviations.
+    """The discrete Gaussian distribution N_Z(0, variance), truncated at 14 standard deviations.
 
     Args:
-        variance: v, an exact rational > 0 and at most 2^112. (The variance of the law itself is at most v and, from
-            v = 1 on, v up to a relative 10^-6.)
+        variance: v, an exact rational above 0 and at most 2^112. (The actual variance is at most v and, from v = 1 on,
+            v up to a relative 10^-6.)
 
     Raises:
-        PrivacyError: a variance out of range.
+        PrivacyError: ``variance`` is out of range.
+
+    >>> noise = DiscreteGaussian(100)
+    >>> noise.draw(3).dtype, noise.radius
+    (dtype('int64'), 140)
     """
 
     def __init__(self, variance: int | Fraction) -> None:
@@ -70,7 +74,7 @@ class DiscreteGaussian:
         self._starts = self._ends - steps
 
     def draw(self, n: int, entropy: Entropy = os_entropy) -> IntVector:
-        """``n`` independent draws, int64, none larger than ``radius``."""
+        """Draw ``n`` independent integers, int64 of shape (n,), none larger than ``radius`` in absolute value."""
         drawn = np.empty(n, dtype=np.int64)
         filled = 0
         while filled < n:
@@ -81,7 +85,7 @@ class DiscreteGaussian:
         return drawn
 
     def _proposals(self, n: int, entropy: Entropy) -> IntVector:
-        """Those of ``n`` proposals that stand, in the order in which they were made."""
+        """Return the accepted ones of ``n`` proposals, in order."""
         words = np.frombuffer(entropy(2 * n * _WORD_BYTES), dtype="<u8").reshape(2, n)
         points = words[0] >> np.uint64(64 - _HEIGHT_BITS)
         under = points < self._ends[-1]
@@ -104,7 +108,7 @@ class DiscreteGaussian:
         return stand
 
     def _lies_below(self, value: int, height: int, entropy: Entropy) -> bool:
-        """Whether ``height`` plus a uniform fraction, drawn as far as needed, is below scale exp(-value^2 / 2v)."""
+        """Return whether ``height`` plus a uniform fraction is below scale exp(-value^2 / 2v)."""
         exponent = Fraction(value * value) / (2 * self.variance)
         bits = 0
         while True:
@@ -119,12 +123,12 @@ class DiscreteGaussian:
 
 @lru_cache(maxsize=64)
 def discrete_gaussian(variance: int | Fraction) -> DiscreteGaussian:
-    """The law of this variance; its tables are made once."""
+    """Return the distribution of this variance (cached)."""
     return DiscreteGaussian(variance)
 
 
 def _scaled_exp(exponent: Fraction, scale: int) -> tuple[int, int]:
-    """Integers low <= scale exp(-exponent) <= high, at most two apart; exponent is 0 to some hundreds.
+    """Return integers low <= scale exp(-exponent) <= high, at most two apart; exponent is 0 to some hundreds.
 
     Every operation is the context's own: operators, unary minus among them, round to the calling thread's precision.
     """

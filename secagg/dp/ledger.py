@@ -1,12 +1,11 @@
-"""The file that a deployment keeps: every release that was started on some data, and what they may cost together.
+"""Privacy ledger: a file with every release that was started on some data, and the budget for all of them.
 
-One line of JSON a release, each with the SHA-256 of the line before and of its own rest, appended and synced before
-the release may start. A release is charged when it starts: if it is aborted, or made again, the charge stays, because a
-server that aborts on purpose may have seen something. Nothing is ever given back or written over.
+One line of JSON per release, each with the SHA-256 of the previous line and of its own content, is appended and synced
+before the release may start. The charge stays if the release is aborted or repeated, since a server that aborts on
+purpose may have learned something. Nothing is refunded or overwritten.
 
-The digests show accidents: a line that was changed, left out or moved. They cannot show that whole lines at the end
-were cut off, and nothing at all against a forger, who writes them anew. Against both stands ``head`` alone: keep it
-elsewhere and pass it to ``open``.
+The digests detect accidents: a changed, missing or moved line. They do not detect truncation at the end, or a forger
+who recomputes them. To detect both, store ``head`` elsewhere and pass it to ``open``.
 """
 
 from __future__ import annotations
@@ -31,17 +30,20 @@ _START = "0" * 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What may be spent, on whom.
+    """Privacy budget of one population.
 
     Args:
         epsilon: upper limit of all releases together.
-        delta: its delta.
-        unit: who is protected: ``record`` or ``client``.
-        adjacency: ``add-remove`` or ``replace-one``.
-        population: which data it is about, for people; one ledger for each.
+        delta: the delta for it.
+        unit: unit of privacy: ``record`` or ``client``.
+        adjacency: neighbouring relation: ``add-remove`` or ``replace-one``.
+        population: name of the data; each has its own ledger.
 
     Raises:
-        PrivacyError: an epsilon, delta, unit or adjacency out of range.
+        PrivacyError: a field is out of range.
+
+    >>> Budget(epsilon=1.0, delta=1e-5, unit="record", adjacency="add-remove", population="cohort 2026").epsilon
+    1.0
     """
 
     epsilon: float
@@ -56,9 +58,18 @@ class Budget:
 
 
 class Ledger:
-    """An open ledger. Other processes may append to the same file at any time: each charge reads it anew.
+    """An open privacy ledger. Other processes may append to the same file; each charge reads it again.
 
-    It needs a file system with POSIX locks.
+    Requires a file system with POSIX locks. Use ``create`` once, then ``open``.
+
+    >>> import tempfile
+    >>> budget = Budget(epsilon=1.0, delta=1e-5, unit="record", adjacency="add-remove", population="cohort 2026")
+    >>> release = Release(label="Gram", unit="record", adjacency="add-remove", rho=Fraction(1, 100))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ledger = Ledger.create(Path(folder) / "ledger.jsonl", budget)
+    ...     together = ledger.charge(release, session_id=bytes(16))
+    ...     together.epsilon < budget.epsilon, len(ledger.releases)
+    (True, 1)
     """
 
     def __init__(self, path: Path, budget: Budget) -> None:
@@ -66,10 +77,10 @@ class Ledger:
 
     @classmethod
     def create(cls, path: Path, budget: Budget) -> Self:
-        """A new ledger without releases.
+        """Create a ledger without releases.
 
         Raises:
-            LedgerError: the file exists already, or cannot be written.
+            LedgerError: the file exists or cannot be written.
         """
         first = {"format": FORMAT, "previous": _START, "budget": {n: getattr(budget, n) for n in _BUDGET_FIELDS}}
         try:
@@ -88,14 +99,14 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path, *, expected_head: str | None = None) -> Self:
-        """The ledger of a file, every line checked.
+        """Open an existing ledger and verify every line.
 
         Args:
             path: the file.
-            expected_head: a ``head`` noted before; it must still be in the chain.
+            expected_head: an earlier value of ``head``; it must be in the chain.
 
         Raises:
-            LedgerError: the file cannot be read or is not what was written.
+            LedgerError: the file cannot be read or was changed.
         """
         lines = _read(path)
         if expected_head is not None and expected_head not in [_digest(line) for line in lines]:
@@ -107,29 +118,33 @@ class Ledger:
 
     @property
     def releases(self) -> tuple[Release, ...]:
-        """Every release that was charged, in order."""
+        """All charged releases, in order."""
         return _checked(self.path, _read(self.path))[1]
 
     @property
     def head(self) -> str:
-        """The digest of the last line: note it elsewhere, and a later ``open`` tells whether all up to it stands."""
+        """Digest of the last line. Store it elsewhere; ``open`` verifies that it is still in the chain."""
         return _digest(_read(self.path)[-1])
 
     def spent(self) -> PrivacyGuarantee | None:
-        """What all releases so far promise together; None before the first."""
+        """Return the guarantee of all charged releases together; None without releases."""
         releases = self.releases
         return guarantee(releases, self.budget.delta) if releases else None
 
     def charge(self, release: Release, *, session_id: bytes) -> PrivacyGuarantee:
-        """Book a release that is about to start; only after this returns may any of its messages be sent.
+        """Charge a release before it starts; send none of its messages before this returns.
+
+        Args:
+            release: its privacy cost.
+            session_id: id of its session, for the record.
 
         Returns:
-            What all releases promise together, this one included.
+            The guarantee of all releases together, including this one.
 
         Raises:
-            BudgetExceededError: it would go beyond the budget; nothing was written.
-            PrivacyError: it is priced for another unit or adjacency than the budget's; nothing was written.
-            LedgerError: the file is not what was written, or cannot be written.
+            BudgetExceededError: the release would exceed the budget; nothing was written.
+            PrivacyError: its unit or adjacency differs from the budget's; nothing was written.
+            LedgerError: the file was changed or cannot be written.
         """
         with self._locked() as descriptor:
             lines = _read(self.path)
@@ -144,27 +159,27 @@ class Ledger:
         return together
 
     def check(self, releases: Sequence[Release]) -> PrivacyGuarantee:
-        """Say whether the budget has room for these releases, and charge nothing.
+        """Check that the budget allows these releases, without charging them.
 
         Returns:
-            What all releases would promise together, these included.
+            The guarantee of all releases together, including these.
 
         Raises:
-            BudgetExceededError: they would go beyond the budget.
-            PrivacyError: one is priced for another unit or adjacency than the budget's.
-            LedgerError: the file is not what was written.
+            BudgetExceededError: they would exceed the budget.
+            PrivacyError: a unit or adjacency differs from the budget's.
+            LedgerError: the file was changed.
         """
         return self._with(releases, _read(self.path))
 
     def _with(self, releases: Sequence[Release], lines: list[bytes]) -> PrivacyGuarantee:
-        """What the releases of these lines and further ones promise together, if the budget allows it."""
+        """Return the guarantee of the releases in these lines and further ones, if the budget allows it."""
         budget, before = _checked(self.path, lines)
         for release in releases:
             if (release.unit, release.adjacency) != (budget.unit, budget.adjacency):
                 raise PrivacyError(
                     f"the budget of {budget.population!r} is for {budget.unit}, {budget.adjacency}, and "
-                    f"{release.label!r} is priced for {release.unit}, {release.adjacency}: it is not made. Price it by "
-                    "the budget's sensitivity"
+                    f"the privacy cost of {release.label!r} for {release.unit}, {release.adjacency}: it is not made. "
+                    "Use the budget's unit and adjacency"
                 )
         together = guarantee([*before, *releases], budget.delta)
         if together.epsilon > budget.epsilon:
@@ -178,7 +193,7 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """The file opened for appending, and nobody else's charge in between."""
+        """Open the file for appending, locked against other processes."""
         import fcntl  # POSIX only, so that reading formulas works anywhere
 
         try:
@@ -201,7 +216,7 @@ def _written(release: Release) -> dict[str, Any]:
 
 
 def _line(entry: dict[str, Any]) -> bytes:
-    """An entry as its line, with the digest of the rest in it."""
+    """Return the line of an entry, with the digest of its content."""
     rest = json.dumps(entry, sort_keys=True, allow_nan=False).encode()
     return json.dumps(entry | {"sha256": _digest(rest)}, sort_keys=True, allow_nan=False).encode()
 

@@ -1,4 +1,4 @@
-"""How much noise each coordinate of a total gets, and each client's part of it."""
+"""Noise of each coordinate of a total, and its division among clients."""
 
 from __future__ import annotations
 
@@ -19,22 +19,27 @@ from secagg.errors import InvalidVectorError
 from secagg.layout import IntVector, Layout, Segment
 
 WITHHELD = 0
-"""The level of coordinates that nobody releases: every client must leave them at zero."""
+"""Level of coordinates that are not released; every client must leave them at zero."""
 
 LEAST_SIGMA = 1.0
-"""In lattice units. Finer noise is no discrete Gaussian once it is added up, and the proof gives nothing for it."""
+"""Smallest noise scale in lattice units. Sums of finer noise are far from discrete Gaussian."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CoordinateNoise:
-    """Independent discrete Gaussian noise, with one of a few variances at each coordinate of a vector.
+    """Independent discrete Gaussian noise with one of a few variances at each coordinate of a vector.
 
     Args:
-        levels: uint8 of the vector's shape; level k > 0 has variance ``variances[k - 1]``, level 0 is withheld.
-        variances: exact, in squared lattice units.
+        levels: uint8, shape (size of the vector,). Level k > 0 has variance ``variances[k - 1]``; coordinates with
+            level 0 are not released.
+        variances: exact integers, in squared lattice units.
 
     Raises:
-        PrivacyError: a level without variance, or noise below one lattice unit.
+        PrivacyError: a level has no variance, or the noise is below one lattice unit.
+
+    >>> noise = CoordinateNoise(levels=np.array([1, 1, 0], dtype=np.uint8), variances=(100,))
+    >>> noise.size, noise.dimension, int(noise.draw()[2])
+    (3, 2, 0)
     """
 
     levels: NDArray[np.uint8]
@@ -57,28 +62,28 @@ class CoordinateNoise:
 
     @property
     def size(self) -> int:
-        """Coordinates of the vector, the withheld ones included."""
+        """Number of coordinates of the vector."""
         return len(self.levels)
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """How many coordinates each variance is for."""
+        """Number of coordinates of each variance."""
         found = np.bincount(self.levels, minlength=len(self.variances) + 1)[1:]
         return tuple(int(count) for count in found)
 
     @property
     def dimension(self) -> int:
-        """Coordinates that are released."""
+        """Number of coordinates that are released."""
         return sum(self.counts)
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the canonical form: the level of each coordinate and the variance of each level."""
+        """SHA-256 of the canonical encoding of levels and variances."""
         variances = (variance.to_bytes(-(-variance.bit_length() // 8), "big") for variance in self.variances)
         return hashlib.sha256(length_prefixed(b"coordinate noise", self.levels.tobytes(), *variances)).digest()
 
     def draw(self, entropy: Entropy = os_entropy) -> IntVector:
-        """One noise vector; zero where nothing is released."""
+        """Draw one noise vector, int64 of shape (size,); zero at coordinates that are not released."""
         noise = np.zeros(self.size, dtype=np.int64)
         for level, (variance, count) in enumerate(zip(self.variances, self.counts, strict=True), start=1):
             if count:
@@ -86,78 +91,82 @@ class CoordinateNoise:
         return noise
 
     def split(self, n_shares: int) -> CoordinateNoise:
-        """The noise of which ``n_shares`` together have at least this one's variances (rounded up to integers)."""
+        """Return the noise of one of ``n_shares`` shares: variances divided by ``n_shares``, rounded up."""
         return CoordinateNoise(levels=self.levels, variances=tuple(-(-v // n_shares) for v in self.variances))
 
     def radius(self, place: slice) -> int:
-        """The largest absolute value that noise can have anywhere in ``place``: a certainty, not a likelihood."""
+        """Return the largest possible absolute value of the noise in a slice of the vector (certain, by truncation)."""
         present = np.flatnonzero(np.bincount(self.levels[place], minlength=1)[1:])
         return max((discrete_gaussian(self.variances[level]).radius for level in present), default=0)
 
     def widened(self, layout: Layout, times: int) -> Layout:
-        """``layout`` with room in each segment for ``times`` such noise vectors, and for one in a client's own.
+        """Return the layout with headroom for ``times`` noise vectors in a total and one in a client's vector.
 
         Raises:
-            PrivacyError: another size than the noise.
-            ConfigurationError: a bound that no int64 holds.
+            PrivacyError: the size of the layout differs from the noise.
+            ConfigurationError: a bound exceeds int64.
         """
         if layout.size != self.size:
             raise PrivacyError(f"the noise is for {self.size} coordinates and the layout has {layout.size}")
         return replace(
-            layout, segments=tuple(self._with_room(segment, place, times) for segment, place in layout.slices())
+            layout, segments=tuple(self._with_headroom(segment, place, times) for segment, place in layout.slices())
         )
 
-    def _with_room(self, segment: Segment, place: slice, times: int) -> Segment:
+    def _with_headroom(self, segment: Segment, place: slice, times: int) -> Segment:
         radius, own = self.radius(place), segment.client_bound
         return replace(
             segment, bound=segment.bound + times * radius, client_bound=None if own is None else own + radius
         )
 
     def check_withheld(self, vector: IntVector) -> None:
-        """Refuse a vector that says something where nothing is released.
+        """Refuse a vector that is not zero at coordinates that are not released.
 
         Raises:
-            InvalidVectorError: how many coordinates, never which values.
+            InvalidVectorError: states the number of coordinates, never their values.
         """
         loud = int(np.count_nonzero(vector[self.levels == WITHHELD]))
         if loud:
             raise InvalidVectorError(
-                f"{loud} coordinates get no noise and must be 0 in every contribution, since they would be released "
+                f"{loud} coordinates get no noise and must be 0 in every vector, since they would be released "
                 "as they are; leave them out, or give them a noise level"
             )
 
     @property
     def tail_mass(self) -> float:
-        """Distance in total variation of one draw from uncut discrete Gaussians."""
+        """Total variation distance of one draw from discrete Gaussians without truncation."""
         return self.dimension * TAIL_MASS
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DistributedNoise:
-    """Noise of which each client adds a share, so that no party ever holds a total without it.
+    """Distributed noise: each client adds a share, so that no party ever has a total without noise.
 
-    Each share has variance v / h, h = promised_survivors - colluders: the honest survivors' shares alone give the
-    total at least the variance v that is stated. Further survivors only add to it.
+    Each share has variance v / h with h = min_noise_shares - colluders: the shares of the honest survivors alone give
+    the total at least variance v. Further survivors add more.
 
     Args:
-        total: what the total must have at least.
-        promised_survivors: fewest clients of any total that is released; the protocol must keep this promise.
-        colluders: clients among them whose shares count for nothing, because they tell them to whoever sees the total.
+        total: minimum noise of the total.
+        min_noise_shares: minimum number of clients in a released total; the protocol must enforce it.
+        colluders: number of these clients whose shares do not count, because they may reveal them.
 
     Raises:
-        PrivacyError: h < 1, or shares below one lattice unit.
+        PrivacyError: h < 1, or the shares are below one lattice unit.
+
+    >>> total = CoordinateNoise(levels=np.array([1, 1], dtype=np.uint8), variances=(300,))
+    >>> DistributedNoise(total=total, min_noise_shares=4, colluders=1).share.variances
+    (100,)
     """
 
     total: CoordinateNoise
-    promised_survivors: int
+    min_noise_shares: int
     colluders: int = 0
     share: CoordinateNoise = field(init=False)
 
     def __post_init__(self) -> None:
         if self.colluders < 0 or self.honest < 1:
             raise PrivacyError(
-                f"at least one honest client must add noise: {self.promised_survivors} survivors are promised and "
-                f"{self.colluders} of them may collude. Promise more survivors or tolerate fewer colluders"
+                f"at least one honest client must add noise: {self.min_noise_shares} noise shares are the minimum and "
+                f"{self.colluders} of them may collude. Require more shares or tolerate fewer colluders"
             )
         if min(self.total.variances) < self.honest * LEAST_SIGMA**2:
             raise PrivacyError(
@@ -169,18 +178,18 @@ class DistributedNoise:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the canonical form: the total's noise, the survivors that share it and the colluders borne."""
-        counts = (self.promised_survivors.to_bytes(4, "big"), self.colluders.to_bytes(4, "big"))
+        """SHA-256 of the canonical encoding: the total's noise, the minimum number of shares and the colluders."""
+        counts = (self.min_noise_shares.to_bytes(4, "big"), self.colluders.to_bytes(4, "big"))
         return hashlib.sha256(length_prefixed(b"distributed noise", self.total.digest, *counts)).digest()
 
     @property
     def honest(self) -> int:
-        """h, the shares that are counted on."""
-        return self.promised_survivors - self.colluders
+        """h, the number of shares that count."""
+        return self.min_noise_shares - self.colluders
 
     @property
     def log_ratio(self) -> float:
-        """Lambda: the largest |log| of the ratio of the honest shares' law to discrete Gaussians of their variance.
+        """Lambda: largest |log| of the ratio of the honest shares' law to discrete Gaussians of their variance.
 
         The sum of h shares N_Z(0, s^2) is no discrete Gaussian, but its probabilities differ from those of
         N_Z(0, h s^2) by factors within exp(+-5 sum_{k<h} exp(-2 pi^2 s^2 k / (k + 1))) ("The Distributed Discrete
@@ -194,15 +203,15 @@ class DistributedNoise:
 
     @property
     def tail_mass(self) -> float:
-        """Distance in total variation of the honest shares together from uncut discrete Gaussians."""
+        """Total variation distance of the honest shares together from discrete Gaussians without truncation."""
         return self.honest * self.share.tail_mass
 
     def realised(self, survivors: int) -> tuple[int, ...]:
-        """The variances of a total over so many survivors, when all add their shares."""
+        """Return the variances of a total in which all survivors add their shares."""
         return tuple(survivors * v for v in self.share.variances)
 
 
 def convolution_log_ratio(variance: float, n_shares: int) -> float:
-    """5 sum_{k=1}^{n-1} exp(-2 pi^2 variance k / (k + 1)), at most infinity."""
+    """Return 5 sum_{k=1}^{n-1} exp(-2 pi^2 variance k / (k + 1))."""
     exponents: Iterable[float] = (-2 * math.pi**2 * float(variance) * k / (k + 1) for k in range(1, n_shares))
     return 5 * math.fsum(math.exp(exponent) for exponent in exponents)

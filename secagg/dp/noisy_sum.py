@@ -1,4 +1,4 @@
-"""Secure sums of which only a noisy total exists: every client, or the server, adds discrete Gaussian noise."""
+"""Sums with discrete Gaussian noise, added by every client (distributed) or by the server (central)."""
 
 from __future__ import annotations
 
@@ -8,71 +8,88 @@ from typing import ClassVar
 
 import numpy as np
 
-from secagg.contribution import check_now, resolve
+from secagg.client_input import check_now, resolve
 from secagg.dp.errors import PrivacyError
 from secagg.dp.noise import CoordinateNoise, DistributedNoise
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError, LocalProtocolError
 from secagg.layout import IntVector, Layout
 from secagg.protocol_wrapper import ProtocolWrapper
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
+from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession, SumResult
 from secagg.sums import NO_SECRETS, Guarantee, PartySecrets
 
 NOISY = "+noise"
-"""What the name of a mode gets when every client adds its share of noise."""
+"""Suffix of the name of a mode with distributed noise."""
 
-_SAID = "the total is released with discrete Gaussian noise in it"
-"""What noise adds to the explanation of a sum."""
+_EXPLANATION = "the total is released with discrete Gaussian noise in it"
+"""Line that noise adds to ``explain``."""
 
 _NOISY = b"noisy "
-"""Before what ties a client with noise to its stored session, so that the sum without noise does not restore it."""
+"""Prefix of the snapshot identifier, so that the wrapped sum does not restore these sessions."""
 
 
-def make_room(layout: Layout, n_clients: int, noise: DistributedNoise) -> Layout:
-    """The layout of the protocol under a ``NoisySum``: room for every client's largest possible share of noise.
+def with_headroom(layout: Layout, n_clients: int, noise: DistributedNoise) -> Layout:
+    """Return the layout of the sum inside a ``NoisySum``: with headroom for every client's largest share of noise.
 
-    The noise is in its canonical form, and so in the digest of the sum: parties with other noise do not add up.
+    Its ``agreed`` field contains the digest of the noise, so that parties with other noise have another configuration.
+
+    Args:
+        layout: shape and bounds of vectors without noise.
+        n_clients: size of the cohort.
+        noise: the distributed noise.
+
+    >>> layout = Layout.of([("counts", 2, 100)])
+    >>> total = CoordinateNoise(levels=np.ones(2, dtype=np.uint8), variances=(300,))
+    >>> with_headroom(layout, 3, DistributedNoise(total=total, min_noise_shares=3)).segments[0].bound
+    520
     """
     return replace(noise.share.widened(layout, n_clients), agreed=noise.digest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisySum(ProtocolWrapper):
-    """Any secure sum, with each client's share of the noise added before its vector is masked or encrypted.
+    """A sum with distributed noise: each client adds its share before its vector is masked or encrypted.
 
-    Noise comes from a source of its own, by default the operating system, whatever entropy a session's keys and masks
-    are drawn from, and from no seed: nothing that unmasking reveals tells anything about it.
+    Noise has its own source of randomness, by default the operating system, independent of keys and masks: unmasking
+    reveals nothing about it. The sampler is truncated at 14 standard deviations, so the bounds hold with certainty and
+    no vector is refused or clipped because of its noise.
 
-    Bounds of sums hold with certainty, because the sampler has no tail beyond 14 standard deviations: no vector is
-    ever refused or clipped for its noise, which would tell something.
-
-    Stored sessions of its clients are bound to it: the sum under it does not restore them, since it would send the
-    vector without noise. Store a session before the answer that led to it leaves (``DurableClient`` does): a client
-    that is restored before its upload draws its noise then, and two uploads would average two noises out.
+    The wrapped sum does not restore stored sessions of these clients, since it would send the vector without noise.
+    Store a session before sending its answer (``DurableClient`` does): a client that is restored before its upload
+    draws new noise, and two uploads would average two draws.
 
     Args:
-        protocol: the sum under it, with the layout that ``make_room`` gives.
-        layout: the shape and bounds of vectors before noise.
-        noise: how much, and who is counted on.
-        noise_entropy: where noise comes from; anything but the default is for simulations.
+        protocol: the wrapped sum, with the layout from ``with_headroom``.
+        layout: shape and bounds of vectors without noise.
+        noise: the distributed noise.
+        noise_entropy: source of the noise; anything but the default is for simulations.
 
     Raises:
-        PrivacyError: the protocol releases totals of fewer survivors than promised, is stated for more colluders than
-            the noise, or has no room for it.
+        PrivacyError: the wrapped sum releases totals with fewer clients than ``min_noise_shares``, assumes more
+            colluders than the noise, or has another layout.
+
+    >>> from secagg import MaskedSum, new_session_id, run_in_memory
+    >>> layout, clients = Layout.of([("counts", 2, 100)]), (1, 2, 3, 4)
+    >>> total = CoordinateNoise(levels=np.ones(2, dtype=np.uint8), variances=(300,))
+    >>> noise = DistributedNoise(total=total, min_noise_shares=3)
+    >>> masked = MaskedSum(layout=with_headroom(layout, 4, noise), clients=clients, session_id=new_session_id())
+    >>> noisy = NoisySum(protocol=masked, layout=layout, noise=noise)
+    >>> run_in_memory(noisy, {party: np.array([party, 10]) for party in clients}).result.total.shape
+    (2,)
     """
 
-    SAID: ClassVar[str] = _SAID
+    EXPLANATION: ClassVar[str] = _EXPLANATION
 
     layout: Layout
     noise: DistributedNoise
     noise_entropy: Entropy = os_entropy
 
     def __post_init__(self) -> None:
-        if self.protocol.survivors_needed < self.noise.promised_survivors:
+        if self.protocol.survivors_needed < self.noise.min_noise_shares:
             raise PrivacyError(
-                f"the noise counts on {self.noise.promised_survivors} survivors and {self.protocol.name} releases "
-                f"totals of {self.protocol.survivors_needed}: raise its threshold or min_survivors, or promise fewer "
-                "(each client then adds more noise)"
+                f"the noise counts on {self.noise.min_noise_shares} survivors and {self.protocol.name} releases "
+                f"totals of {self.protocol.survivors_needed}: raise its threshold or min_survivors, or lower "
+                "min_noise_shares (each client then adds more noise)"
             )
         assumed = self.protocol.guarantee.assumed_colluders
         if self.noise.colluders < assumed:
@@ -80,58 +97,66 @@ class NoisySum(ProtocolWrapper):
                 f"the sum under the noise is stated for {assumed} colluding clients, who know their own shares of the "
                 f"noise, and the shares are sized for {self.noise.colluders}: tolerate {assumed} colluders at least"
             )
-        if self.protocol.layout != make_room(self.layout, len(self.protocol.clients), self.noise):
-            raise PrivacyError("the protocol under the noise needs the layout that make_room gives")
+        if self.protocol.layout != with_headroom(self.layout, len(self.protocol.clients), self.noise):
+            raise PrivacyError("the protocol under the noise needs the layout that with_headroom gives")
 
     @property
     def name(self) -> str:
-        """The mode's name."""
+        """Name of the mode."""
         return f"{self.protocol.name}{NOISY}"
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the sum under it promises, and how many clients' shares of noise count for nothing."""
+        """Guarantees of the wrapped sum, with the number of noise shares that do not count."""
         return replace(self.protocol.guarantee, noise_colluders=self.noise.colluders)
 
     def client(
         self,
         party: PartyId,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> ClientSession:
-        """A client's session. A given vector is checked now; noise is drawn when the vector is needed, once.
+        """Create a client's session. An array is checked now; noise is drawn once, when the vector is needed.
 
         Raises:
-            InvalidVectorError: it does not fit the layout, or is not zero where nothing is released.
-            ConfigurationError: a signing key for a sum without identities.
+            InvalidVectorError: the vector does not fit the layout, or is not zero at a coordinate that is not released.
+            ConfigurationError: see ``SumProtocol.client``.
         """
-        noised = self._noised(contribution)
+        noised = self._noised(client_input)
         return NoisyClient(self.protocol.client(party, noised, secrets=secrets, entropy=entropy))
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
-        """The server's session: that of the sum under it."""
+        """Create the server's session of the wrapped sum."""
         return self.protocol.server(secrets=secrets, entropy=entropy)
 
-    def _noised(self, contribution: Contribution) -> Callable[[], IntVector]:
-        if not callable(contribution):
-            check_now(self.layout, contribution, len(self.protocol.clients))
-            self.noise.total.check_withheld(contribution)
-        return _noised_once(self, contribution)
+    def _noised(self, client_input: ClientInput) -> Callable[[], IntVector]:
+        if not callable(client_input):
+            check_now(self.layout, client_input, len(self.protocol.clients))
+            self.noise.total.check_withheld(client_input)
+        return _noised_once(self, client_input)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CentralNoisySum(ProtocolWrapper):
-    """Any secure sum whose server adds all the noise: for those who trust the server with the exact total.
+    """A sum with central noise: the server adds all noise and must be trusted with the exact total.
 
     Args:
-        protocol: the sum under it; its layout is that of vectors before noise.
-        noise: what the total gets.
-        noise_entropy: where noise comes from; anything but the default is for simulations.
+        protocol: the wrapped sum; its layout is that of vectors without noise.
+        noise: noise of the total.
+        noise_entropy: source of the noise; anything but the default is for simulations.
+
+    Raises:
+        PrivacyError: the size of the noise differs from the layout.
+
+    >>> from secagg import PlainSum, new_session_id
+    >>> plain = PlainSum(layout=Layout.of([("counts", 2, 100)]), clients=(1, 2), session_id=new_session_id())
+    >>> CentralNoisySum(protocol=plain, noise=CoordinateNoise(levels=np.ones(2, dtype=np.uint8), variances=(300,))).name
+    'plain+central-noise'
     """
 
-    SAID: ClassVar[str] = _SAID
+    EXPLANATION: ClassVar[str] = _EXPLANATION
 
     noise: CoordinateNoise
     noise_entropy: Entropy = os_entropy
@@ -141,44 +166,44 @@ class CentralNoisySum(ProtocolWrapper):
 
     @property
     def name(self) -> str:
-        """The mode's name."""
+        """Name of the mode."""
         return f"{self.protocol.name}+central-noise"
 
     @property
     def layout(self) -> Layout:
-        """The shape and bounds of vectors before noise."""
+        """Shape and bounds of vectors without noise."""
         return self.protocol.layout
 
     def client(
         self,
         party: PartyId,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> ClientSession:
-        """A client's session, without noise; its vector must be zero where nothing is released.
+        """Create a client's session, without noise.
 
         Raises:
-            InvalidVectorError: it does not fit the layout, or is not zero where nothing is released.
-            ConfigurationError: a signing key for a sum without identities.
+            InvalidVectorError: the vector does not fit the layout, or is not zero at a coordinate that is not released.
+            ConfigurationError: see ``SumProtocol.client``.
         """
-        return self.protocol.client(party, self._checked(contribution), secrets=secrets, entropy=entropy)
+        return self.protocol.client(party, self._checked(client_input), secrets=secrets, entropy=entropy)
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
-        """A server that shows its total with noise only, and the same noise however often it is asked."""
+        """Create a server's session that adds noise to its total, once."""
         exact = self.protocol.server(secrets=secrets, entropy=entropy)
         return _NoisyServer(exact, self.noise, self.noise_entropy)
 
-    def _checked(self, contribution: Contribution) -> Contribution:
-        """The contribution, if it is zero where nothing is released; a call's vector is looked at when it is made."""
-        if not callable(contribution):
-            check_now(self.layout, contribution, len(self.protocol.clients))
-            self.noise.check_withheld(contribution)
-            return contribution
+    def _checked(self, client_input: ClientInput) -> ClientInput:
+        """Return the input after checking unreleased coordinates; a callable's result is checked when it is needed."""
+        if not callable(client_input):
+            check_now(self.layout, client_input, len(self.protocol.clients))
+            self.noise.check_withheld(client_input)
+            return client_input
 
         def make() -> IntVector:
-            vector = resolve(self.layout, contribution, len(self.protocol.clients))
+            vector = resolve(self.layout, client_input, len(self.protocol.clients))
             self.noise.check_withheld(vector)
             return vector
 
@@ -186,51 +211,51 @@ class CentralNoisySum(ProtocolWrapper):
 
 
 class NoisyClient:
-    """A client whose vector gets its noise; of a class of its own, so that no sum without noise takes it for its own.
+    """A client of a ``NoisySum``, with its own snapshot identifier.
 
     Args:
-        exact: the session of the sum under the noise.
+        exact: session of the wrapped sum.
     """
 
     def __init__(self, exact: ClientSession) -> None:
         self.exact, self.party = exact, exact.party
 
     @property
-    def bound_to(self) -> bytes:
-        """What ties a stored session to this one: a session without noise is never restored as one with it."""
-        return _NOISY + self.exact.bound_to
+    def snapshot_id(self) -> bytes:
+        """Identifier that a snapshot must match to be restored; it differs from that of a session without noise."""
+        return _NOISY + self.exact.snapshot_id
 
     def snapshot(self) -> bytes:
-        """Return the session under the noise; noise that was not drawn yet is drawn when its vector is needed."""
+        """Return the state of the wrapped session. Noise that was not drawn yet is drawn when the vector is needed."""
         return self.exact.snapshot()
 
     def restore(self, snapshot: bytes) -> None:
-        """Go where the snapshot says."""
+        """Restore the state of a snapshot."""
         self.exact.restore(snapshot)
 
     def start(self) -> bytes | None:
-        """The first message."""
+        """Return the first message."""
         return self.exact.start()
 
     def receive(self, message: bytes) -> bytes | None:
-        """Answer the server's message."""
+        """Return the answer to the server's message."""
         return self.exact.receive(message)
 
 
 class _NoisyServer:
-    """Passes everything on but the exact total."""
+    """A server that passes everything on except the exact total."""
 
     def __init__(self, exact: ServerSession, noise: CoordinateNoise, entropy: Entropy) -> None:
         self._exact, self._noise, self._entropy = exact, noise, entropy
         self._result: SumResult | None = None
 
     @property
-    def bound_to(self) -> bytes:
-        """What ties a stored session to this one."""
-        return _NOISY + self._exact.bound_to
+    def snapshot_id(self) -> bytes:
+        """Identifier that a snapshot must match to be restored."""
+        return _NOISY + self._exact.snapshot_id
 
     def snapshot(self) -> bytes:
-        """Refuse: restored, a server would draw a second noise for one total."""
+        """Refuse, since a restored server would draw a second noise for one total."""
         raise ConfigurationError("a server that adds noise is not stored: it would draw a second noise for one total")
 
     def restore(self, snapshot: bytes) -> None:
@@ -238,7 +263,7 @@ class _NoisyServer:
         self.snapshot()
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        """Take one message of the current round."""
+        """Process one message of the current round."""
         self._exact.receive(sender, message)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
@@ -252,7 +277,7 @@ class _NoisyServer:
 
     @property
     def result(self) -> SumResult | None:
-        """The noisy sum once the last round is closed, None before."""
+        """Noisy result after the last round; None before."""
         exact = self._exact.result
         if exact is not None and self._result is None:
             noisy = exact.total + self._noise.draw(self._entropy)
@@ -260,15 +285,15 @@ class _NoisyServer:
         return self._result
 
 
-def _noised_once(of: NoisySum, contribution: Contribution) -> Callable[[], IntVector]:
-    """What makes a client's noisy vector. One session, one noise: two different ones of one vector tell more."""
+def _noised_once(of: NoisySum, client_input: ClientInput) -> Callable[[], IntVector]:
+    """Return a callable for a client's noisy vector. It draws noise once, since two draws would reveal more."""
     made = False
 
     def make() -> IntVector:
         nonlocal made
         if made:
             raise LocalProtocolError("this session's noisy vector was made already; start a new session for another")
-        vector = resolve(of.layout, contribution, len(of.protocol.clients))
+        vector = resolve(of.layout, client_input, len(of.protocol.clients))
         of.noise.share.check_withheld(vector)
         made = True
         return np.add(vector, of.noise.share.draw(of.noise_entropy))

@@ -1,4 +1,4 @@
-"""What a key holder reads in the noise of a sum that it decrypts: whether it leans towards a vector that it guesses."""
+"""Guess confirmation by a key holder from the noise of a decrypted sum, for the audit."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Floats = NDArray[np.float64]
 
 
 class NoiseOfSum:
-    """The noise of one encrypted sum, as who holds its secret context sees it.
+    """The noise of one encrypted sum, computed with the secret context.
 
-    Under BFV it is computed from the secret polynomial, under CKKS it is what a slot is away from an integer.
+    With BFV it is computed from the secret polynomial; with CKKS it is the distance of a slot from an integer.
     """
 
     def __init__(self, cipher: VectorCipher, encrypted_sum: bytes | memoryview, secret_context: bytes) -> None:
@@ -33,9 +33,9 @@ class NoiseOfSum:
         self._noise = [noise_of(self._key, cipher.parameters, ciphertext) for ciphertext in ciphertexts]
 
     def leaning(self, guess: RingVector) -> float:
-        """By how many standard deviations the noise leans towards the rounding errors of a guessed vector.
+        """Return the correlation of the noise with the rounding errors of a guessed vector, in standard deviations.
 
-        Normal with mean 0 and deviation 1 where the noise knows nothing of the guess.
+        It is standard normal if the noise is independent of the guess.
         """
         parameters, digits, lean, spread = self._cipher.parameters, self._cipher.plan.split(guess), 0.0, 0.0
         rounding_of, slots = _bfv_rounding if parameters.scheme == "bfv" else _ckks_rounding, parameters.slots
@@ -52,7 +52,7 @@ def _ckks_noise(key: SecretKey, parameters: EncryptionParameters, ciphertext: Re
 
 
 def _ckks_rounding(key: SecretKey, parameters: EncryptionParameters, digits: IntVector) -> Floats:
-    """What encoding and decoding leaves; TenSEAL repeats values to fill all slots."""
+    """Return the rounding errors of encoding and decoding; TenSEAL repeats values to fill all slots."""
     seal, filled = importlib.import_module("tenseal.sealapi"), np.resize(digits, parameters.slots)
     encoder, message = seal.CKKSEncoder(key.context.data.seal_context()), seal.Plaintext()
     encoder.encode(filled.astype(np.float64).tolist(), 2.0**parameters.scale_bits, message)
@@ -60,7 +60,7 @@ def _ckks_rounding(key: SecretKey, parameters: EncryptionParameters, digits: Int
 
 
 def _bfv_noise(key: SecretKey, parameters: EncryptionParameters, ciphertext: Residues) -> Floats:
-    """[c_0 + c_1 s - q M / t] modulo q, M the decrypted coefficients."""
+    """Return [c_0 + c_1 s - q M / t] modulo q, M being the decrypted coefficients."""
     t, q, degree = parameters.plain_modulus, parameters.modulus, parameters.degree
     scaled = np.zeros_like(ciphertext)
     scaled[1, :, 0] = [q // t % prime for prime in parameters.primes]
@@ -90,7 +90,7 @@ def _decrypted(key: SecretKey, ciphertext: Residues, degree: int) -> IntVector:
 
 
 def _lifted(residues: NDArray[np.uint64], parameters: EncryptionParameters) -> list[int]:
-    """Numbers below q from their residues."""
+    """Return the numbers below q with these residues."""
     q, numbers = parameters.modulus, np.zeros(parameters.degree, dtype=object)
     for prime, residue in zip(parameters.primes, residues, strict=True):
         numbers += residue.astype(object) * (q // prime * pow(q // prime, -1, prime))

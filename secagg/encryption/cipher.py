@@ -1,8 +1,8 @@
-"""Ring vectors, encrypted: what clients encrypt, the server adds and the key holder decrypts.
+"""Encrypted ring vectors: encryption by clients, addition by the server, decryption by the key holder.
 
-Ciphertexts travel as residues modulo the primes of q. SEAL would serialise 64 bits a residue and compress; here a
-residue takes exactly the bits of its prime. More important: bytes of others never reach SEAL's parser. They become
-numbers below a prime, or are refused.
+Ciphertexts are sent as residues modulo the primes of q. A residue takes exactly the bits of its prime, where SEAL would
+serialise 64 bits and compress. More important: received bytes never reach SEAL's parser. They are numbers below a prime
+or are refused.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _FINGERPRINT_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DecryptedSum:
-    """The total, and how sure it is.
+    """A decrypted total with its error.
 
     Args:
         vector: the total modulo 2^(8 wire_bytes).
-        error: the largest error of a digit before rounding (for BFV, an upper bound of it).
+        error: largest error of a digit before rounding (for BFV an upper bound).
     """
 
     vector: RingVector
@@ -44,16 +44,16 @@ class DecryptedSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorCipher:
-    """How the vectors of one layout travel as ciphertexts under given parameters.
+    """Encryption of the vectors of one layout with given parameters.
 
     Args:
-        layout: the vectors.
+        layout: shape of the vectors.
         parameters: scheme, ring and moduli.
-        n_clients: most vectors that will be added; at most what the parameters are made for.
-        masked: the words to carry are uniform under masks and not integers within their bounds.
+        n_clients: largest number of vectors in a sum; at most ``parameters.n_clients``.
+        masked: True if the words are uniform (masked) and not integers within their bounds.
 
     Raises:
-        ConfigurationError: the parameters do not carry this layout's sum for so many clients.
+        ConfigurationError: the parameters do not fit an exact sum of this layout and number of clients.
     """
 
     layout: Layout
@@ -82,27 +82,27 @@ class VectorCipher:
 
     @property
     def n_ciphertexts(self) -> int:
-        """Ciphertexts of one vector."""
+        """Number of ciphertexts of one vector."""
         return -(-self.plan.n_slots // self.parameters.slots)
 
     @property
     def upload_bytes(self) -> int:
-        """Bytes of one encrypted vector."""
+        """Number of bytes of one encrypted vector."""
         return self.n_ciphertexts * self.parameters.ciphertext_bytes
 
     @property
-    def tells_carries(self) -> bool:
-        """Whether who decrypts sees sums of digits of unmasked entries, and so a little more than the total."""
+    def reveals_carries(self) -> bool:
+        """True if the key holder sees sums of digits of unmasked entries, slightly more than the total."""
         return not self.masked and any(digits.count > 1 for digits in self.plan.digits)
 
     def explain(self) -> str:
-        """Three lines for people."""
+        """Describe parameters, sizes and what the key holder learns, in three lines."""
         digits = ", ".join(
             f"{s.name} {digits.count} x {digits.bits} bits"
             for s, digits in zip(self.layout.segments, self.plan.digits, strict=True)
         )
         per_entry = self.upload_bytes / self.layout.size
-        seen = "the total and how often its digits carried" if self.tells_carries else "the total only"
+        seen = "the total and how often its digits carried" if self.reveals_carries else "the total only"
         return (
             f"{self.parameters.explain()}\n  {self.n_ciphertexts} ciphertexts, {self.upload_bytes} bytes a client "
             f"({per_entry:.1f} an entry; plain {self.layout.wire_bytes}); digits: {digits};\n"
@@ -110,11 +110,11 @@ class VectorCipher:
         )
 
     def encrypt(self, vector: RingVector, public_context: bytes) -> bytes:
-        """The ``upload_bytes`` bytes of an encrypted vector.
+        """Return the ``upload_bytes`` bytes of an encrypted vector.
 
         Raises:
-            ConfigurationError: no public context of these parameters.
-            InvalidVectorError: an entry lies beyond its bound, unless the words are masked.
+            ConfigurationError: ``public_context`` is no public context of these parameters.
+            InvalidVectorError: an entry exceeds its bound, unless the words are masked.
         """
         parameters, context = self.parameters, load_public(self.parameters, public_context)
         digits, step = self.plan.split(vector), parameters.slots
@@ -124,16 +124,16 @@ class VectorCipher:
         )
 
     def empty_sum(self) -> CiphertextSum:
-        """A running sum; the server's part, which takes no key."""
+        """Return an empty running sum for the server; it needs no key."""
         return CiphertextSum(self.parameters, self.n_ciphertexts)
 
     def decrypt(self, encrypted_sum: bytes | memoryview, secret_context: bytes) -> DecryptedSum:
-        """The total of the vectors in an encrypted sum.
+        """Decrypt an encrypted sum.
 
         Raises:
-            ConfigurationError: no secret context of these parameters.
-            MalformedMessageError: no encrypted vector of these parameters.
-            SumOutOfBoundsError: it does not decrypt to integers beyond doubt.
+            ConfigurationError: ``secret_context`` is no secret context of these parameters.
+            MalformedMessageError: the bytes are no encrypted vector of these parameters.
+            SumOutOfBoundsError: the error exceeds the proven bound, or a sum exceeds its slot.
         """
         ciphertexts = read_ciphertexts(encrypted_sum, self.parameters, self.n_ciphertexts)
         key, parameters = SecretKey(self.parameters, secret_context), self.parameters
@@ -149,13 +149,19 @@ class VectorCipher:
 def choose_parameters(
     layout: Layout, n_clients: int, *, scheme: SchemeName | None = None, masked: bool = False
 ) -> EncryptionParameters:
-    """The parameters with the smallest upload that carry the layout's sum exactly.
+    """Return the parameters with the smallest upload for which the sum of a layout is proven exact.
 
     Args:
-        layout: the vectors.
-        n_clients: the largest cohort.
-        scheme: only this one; None compares both.
-        masked: for ring words under masks, which are uniform, instead of integers within their bounds.
+        layout: shape of the vectors.
+        n_clients: size of the largest cohort.
+        scheme: ``bfv`` or ``ckks``; None compares both.
+        masked: True for masked (uniform) words, False for integers within their bounds.
+
+    Raises:
+        ConfigurationError: no parameters fit.
+
+    >>> choose_parameters(Layout.of([("counts", 100, 1000)]), 10, scheme="bfv").degree
+    4096
     """
     return best_cipher(layout, n_clients, scheme=scheme, masked=masked).parameters
 
@@ -164,12 +170,12 @@ def choose_parameters(
 def best_cipher(
     layout: Layout, n_clients: int, *, scheme: SchemeName | None = None, masked: bool = False
 ) -> VectorCipher:
-    """Return the cipher with the smallest upload among those that tell the key holder the total and nothing else.
+    """Return the cipher with the smallest upload among those in which the key holder learns the total only.
 
     If there is none (sums too wide for one slot), the smallest upload; among equals the smaller ring.
 
     Raises:
-        ConfigurationError: no ring of the table carries it.
+        ConfigurationError: no ring of the table fits.
     """
     schemes = SCHEMES if scheme is None else (scheme,)
     found = [c for name in schemes for c in _candidates(layout, n_clients, name, masked)]
@@ -177,11 +183,11 @@ def best_cipher(
         raise ConfigurationError(
             f"no parameters carry the exact sum of {n_clients} clients in this layout; lower the bounds or the cohort"
         )
-    return min(found, key=lambda one: (one.tells_carries, one.upload_bytes, one.parameters.degree))
+    return min(found, key=lambda one: (one.reveals_carries, one.upload_bytes, one.parameters.degree))
 
 
 def explain_choice(layout: Layout, n_clients: int) -> str:
-    """Both schemes' best parameters side by side, for people: the choice, its margin and its bytes."""
+    """Describe the best parameters of both schemes and the choice between them."""
     best = [best_cipher(layout, n_clients, scheme=name) for name in SCHEMES]
     chosen = best_cipher(layout, n_clients)
     lines = [f"{'chosen' if c == chosen else 'passed over'}: {c.explain()}" for c in best]
@@ -190,7 +196,7 @@ def explain_choice(layout: Layout, n_clients: int) -> str:
 
 
 def _candidates(layout: Layout, n_clients: int, scheme: SchemeName, masked: bool) -> Iterator[VectorCipher]:
-    """Every ring of the table that carries the sum, with the parameters that fit it best."""
+    """Yield a cipher for every ring of the table that fits the sum."""
     for ring in RINGS:
         with suppress(ConfigurationError):
             fitting = SCHEMES[scheme].fit(ring, layout, n_clients, masked=masked)
@@ -198,17 +204,17 @@ def _candidates(layout: Layout, n_clients: int, scheme: SchemeName, masked: bool
 
 
 def pack(residues: Residues, parameters: EncryptionParameters) -> bytes:
-    """The wire form of one ciphertext: for each prime the residues of c_0, then of c_1."""
+    """Return the wire form of one ciphertext: for each prime the residues of c_0, then of c_1."""
     return b"".join(
         _pack_words(residues[:, place, :].reshape(-1), bits) for place, bits in enumerate(parameters.prime_bits)
     )
 
 
 def unpack(data: memoryview, parameters: EncryptionParameters) -> Residues:
-    """One ciphertext of ``parameters.ciphertext_bytes`` bytes.
+    """Parse one ciphertext of ``parameters.ciphertext_bytes`` bytes.
 
     Raises:
-        MalformedMessageError: a number is no residue of its prime.
+        MalformedMessageError: a number is not below its prime.
     """
     residues = np.empty((2, len(parameters.primes), parameters.degree), dtype=np.uint64)
     start = 0
@@ -223,11 +229,11 @@ def unpack(data: memoryview, parameters: EncryptionParameters) -> Residues:
 
 
 class CiphertextSum:
-    """The running sum of encrypted vectors, in the memory of one. It needs no key.
+    """A running sum of encrypted vectors, in the memory of one vector, without a key.
 
     Args:
         parameters: scheme, ring and moduli.
-        n_ciphertexts: ciphertexts of one vector.
+        n_ciphertexts: number of ciphertexts of one vector.
     """
 
     def __init__(self, parameters: EncryptionParameters, n_ciphertexts: int) -> None:
@@ -237,15 +243,15 @@ class CiphertextSum:
 
     @property
     def count(self) -> int:
-        """Vectors in the sum."""
+        """Number of vectors in the sum."""
         return len(self._taken)
 
     def add(self, data: bytes | memoryview, *, peer: PartyId | None = None) -> None:
         """Add one encrypted vector; a refused one changes nothing.
 
         Raises:
-            MalformedMessageError: another size, numbers beyond the modulus, the very ciphertexts of an earlier upload
-                (two encryptions never coincide), or more vectors than the parameters carry.
+            MalformedMessageError: another size, numbers above the modulus, the ciphertexts of an earlier upload (two
+                encryptions never coincide), or more vectors than the parameters allow.
         """
         fingerprint = hashlib.sha256(data).digest()
         if fingerprint in self._taken:
@@ -265,18 +271,18 @@ class CiphertextSum:
         self._taken.add(fingerprint)
 
     def to_bytes(self) -> bytes:
-        """The wire form of the sum."""
+        """Return the wire form of the sum."""
         return b"".join(pack(ciphertext, self._parameters) for ciphertext in self._residues)
 
     def to_snapshot(self) -> bytes:
-        """The sum with what it remembers of its uploads, for ``read_snapshot``."""
+        """Return the sum and the hashes of its uploads as bytes."""
         return len(self._taken).to_bytes(4, "big") + b"".join(sorted(self._taken)) + self.to_bytes()
 
     def read_snapshot(self, reader: Reader) -> Self:
-        """Take over what ``to_snapshot`` gave for the same parameters, in place of what this sum holds.
+        """Replace the content of this sum by a snapshot of the same parameters.
 
         Raises:
-            MalformedMessageError: no snapshot of such a sum.
+            MalformedMessageError: the bytes are no snapshot of such a sum.
         """
         self._taken = {reader.take(_FINGERPRINT_BYTES) for _ in range(reader.number())}
         data = reader.take(len(self._residues) * self._parameters.ciphertext_bytes)
@@ -285,10 +291,10 @@ class CiphertextSum:
 
 
 def read_ciphertexts(data: bytes | memoryview, parameters: EncryptionParameters, n_ciphertexts: int) -> list[Residues]:
-    """The ciphertexts of one encrypted vector.
+    """Parse the ciphertexts of one encrypted vector.
 
     Raises:
-        MalformedMessageError: another number of bytes, or numbers beyond the modulus.
+        MalformedMessageError: the number of bytes differs, or a number is not below its prime.
     """
     size = parameters.ciphertext_bytes
     if len(data) != n_ciphertexts * size:
@@ -301,7 +307,7 @@ def read_ciphertexts(data: bytes | memoryview, parameters: EncryptionParameters,
 
 
 def _pack_words(words: Residues, bits: int) -> bytes:
-    """Whole low bytes of every word, then, where half a byte is left, those of two words a byte."""
+    """Return the low bytes of all words, then the remaining half bytes, two per byte."""
     whole = bits // 8
     low = words.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :whole].tobytes()
     if bits % 8 == 0:

@@ -1,4 +1,4 @@
-"""Ring vectors in radix 2^bits: digits small enough that their sum over a cohort fits a slot of a ciphertext."""
+"""Radix decomposition of ring vectors: digits whose sum over a cohort fits a slot of a ciphertext."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from secagg.ring import RingVector, Words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentDigits:
-    """How the entries x of one segment are cut: x = l_0 + 2^bits l_1 + ... , digits nearest to zero.
+    """Decomposition of the entries x of one segment: x = l_0 + 2^bits l_1 + ..., with signed digits.
 
     Args:
-        count: digits an entry.
-        bits: width of all digits but the last, which takes what is left.
-        client_bound: largest |digit| of a client.
+        count: number of digits of an entry.
+        bits: width of all digits except the last, which takes the remaining bits.
+        client_bound: largest |digit| of one client.
         sum_bound: largest |sum of digits| over the cohort.
     """
 
@@ -29,10 +29,10 @@ class SegmentDigits:
 
     @classmethod
     def cut(cls, segment: Segment, count: int, *, n_clients: int, masked: bool) -> SegmentDigits:
-        """The cut into ``count`` digits of equal width.
+        """Return the decomposition into ``count`` digits of equal width.
 
-        Lower digits lie in [-2^(bits-1), 2^(bits-1)). The last is x / 2^(bits (count-1)), less than 1 away from it, so
-        its sum is less than ``n_clients`` away from the total's. A single digit is x itself, and its sum the total.
+        Lower digits are in [-2^(bits-1), 2^(bits-1)). The last differs from x / 2^(bits (count-1)) by less than 1, so
+        its sum differs from the total's by less than ``n_clients``. A single digit is x itself, its sum the total.
         """
         if masked:
             width = 8 * segment.wire_bytes
@@ -55,14 +55,14 @@ class SegmentDigits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigitPlan:
-    """The cut of every segment of a layout with as few digits as the slots allow; the same for all who compute it.
+    """Decomposition of all segments of a layout, with the smallest number of digits that the slots allow.
 
     Args:
-        layout: the vectors.
-        n_clients: the largest cohort.
-        slot_bound: largest |sum| that a slot carries.
-        slot_load: largest ``n_clients`` x |digit of one client| that a slot carries.
-        masked: entries are any ring words (uniform under a mask) and not only integers within their bound.
+        layout: shape of the vectors.
+        n_clients: size of the largest cohort.
+        slot_bound: largest |sum| in a slot.
+        slot_load: largest ``n_clients`` x |digit of one client| in a slot.
+        masked: True if entries are uniform ring words and not integers within their bounds.
     """
 
     layout: Layout
@@ -77,12 +77,12 @@ class DigitPlan:
 
     @property
     def n_slots(self) -> int:
-        """Digits of one vector."""
+        """Number of digits of one vector."""
         return sum(s.size * digits.count for s, digits in zip(self.layout.segments, self.digits, strict=True))
 
     @property
     def needed_bound(self) -> int:
-        """The largest |sum| that a slot will hold."""
+        """Largest |sum| of these digits in a slot."""
         return max(1, *(digits.sum_bound for digits in self.digits))
 
     @property
@@ -91,10 +91,10 @@ class DigitPlan:
         return max(self.needed_bound, *(self.n_clients * digits.client_bound for digits in self.digits))
 
     def split(self, vector: RingVector) -> IntVector:
-        """All digits of a vector, int64 of shape (n_slots,): per segment all first digits, then all second ones, ...
+        """Return all digits of a vector, int64 of shape (n_slots,): per segment all first digits, then all second ones.
 
         Raises:
-            InvalidVectorError: an entry lies beyond its bound though the plan is not for masked words.
+            InvalidVectorError: an entry exceeds its bound and the words are not masked.
         """
         parts: list[IntVector] = []
         for segment, digits, words in zip(self.layout.segments, self.digits, vector.words, strict=True):
@@ -112,7 +112,7 @@ class DigitPlan:
         return np.concatenate(parts)
 
     def join(self, sums: IntVector) -> RingVector:
-        """The ring vector whose digits add up to these, modulo 2^(8 wire_bytes)."""
+        """Return the ring vector with these sums of digits, modulo 2^(8 wire_bytes)."""
         words: list[Words] = []
         start = 0
         for segment, digits in zip(self.layout.segments, self.digits, strict=True):
@@ -135,7 +135,7 @@ class DigitPlan:
 
 
 def _signed(segment: Segment, words: Words) -> IntVector:
-    """The low ``wire_bytes`` of each word as a two's complement number."""
+    """Return the low ``wire_bytes`` of each word as a signed number (two's complement)."""
     spare = np.uint64(64 - 8 * segment.wire_bytes)
     signed: IntVector = (words.astype(np.uint64) << spare).view(np.int64)
     return signed >> spare.astype(np.int64)

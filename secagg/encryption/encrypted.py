@@ -1,21 +1,19 @@
-"""Vectors that travel as ciphertexts to a key holder: BFV or CKKS, each with the exact integers as its result.
+"""Sums of encrypted vectors with a key holder: BFV or CKKS, both with exact integer totals.
 
-Clients encrypt, the server adds ciphertexts and has no key, the key holder decrypts the sum, once, if it is over enough
-clients. Over a plain sum the key holder sees the total, and the server must be semi-honest: it could pass one client's
-ciphertext for the sum. Over a masked sum the key holder sees a masked sum alone, which is uniform words, and both
-together what the server of a masked sum sees.
+Clients encrypt, the server adds ciphertexts without a key, and the key holder decrypts the sum, once, if it is over
+enough clients. With a plain sum the key holder learns the total, and the server must be semi-honest: it could present
+one client's ciphertext as the sum. With a masked sum the key holder sees uniform masked words only.
 
-**Take BFV.** Both schemes are proven exact here; BFV promises the same with fewer bytes (a slot holds an integer modulo
-its plain modulus, and there are twice as many of them a ciphertext), needs no margin for floating-point transforms,
-tells its noise budget, and shows a broken bound as a wrong integer instead of an error that must be told from one. And
-its key holder learns the total and no more, where the noise of a CKKS sum confirms a guessed vector. CKKS (Cheon, Kim,
-Kim and Song, ASIACRYPT 2017) stays for those whose key holders run it already.
+**Use BFV.** Both schemes are proven exact here. BFV needs fewer bytes (a slot holds an integer modulo the plain
+modulus, and a ciphertext has twice as many slots), needs no margin for floating-point transforms and has a noise
+budget. Its key holder learns only the total, while the noise of a CKKS sum can confirm a guessed vector. CKKS (Cheon,
+Kim, Kim and Song, ASIACRYPT 2017) is for deployments whose key holders use it already.
 
 Source of BFV: Fan and Vercauteren, "Somewhat Practical Fully Homomorphic Encryption", ePrint 2012/144.
 
-How a client knows that a public context is the key holder's: a server that could choose the public key for everybody
-would know the secret one. So the context comes with what the operator handed out beforehand: its SHA-256 to pin, or the
-key holder's long-lived identity key, which signs each session's.
+A server that chooses the public key would know the secret key. Therefore a client verifies the public context with data
+from the operator: its SHA-256 fingerprint (``pin_context``), or the key holder's long-lived identity key, which signs
+the context of each session.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Self, cast
 
-from secagg.config import MAX_PARTY, check_min_survivors, free_numbers, harmless_colluders
+from secagg.config import MAX_PARTY, check_min_survivors, free_numbers, max_colluding_clients
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
 from secagg.encoder import EncodedSum, Encoder, RunningSum
 from secagg.encryption.cipher import CiphertextSum, VectorCipher, choose_parameters
@@ -39,7 +37,7 @@ from secagg.layout import Layout
 from secagg.primitives.identity import IDENTITY_BYTES, IdentityKey, is_signed
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, PartyId
-from secagg.sums import NO_SECRETS, Knowledge, PartySecrets, SumProtocol
+from secagg.sums import NO_SECRETS, CoalitionView, PartySecrets, SumProtocol
 from secagg.wire import MessageType, Reader
 
 HOLDER_ROLE = "key holder"
@@ -52,16 +50,27 @@ _CONFIRMS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encrypted(Encoder):
-    """Under which key and parameters vectors travel, and who decrypts.
+    """Encoder that encrypts vectors to a key holder.
 
     Args:
-        parameters: scheme, ring and moduli, see ``choose_parameters``.
-        public_context: the key holder's public TenSEAL context, of a key pair made for this session. A client gets it
-            from the operator, or checks it: ``pin_context``, or the next two.
-        key_holder: the key holder's number, none of the clients'.
-        holder_identity: the key holder's Ed25519 public key from the operator. With it, a context that the key holder
-            did not sign for this session is refused.
-        signature: what ``sign_context`` gave; goes with ``holder_identity``.
+        parameters: scheme, ring and moduli; see ``choose_parameters``.
+        public_context: the key holder's public TenSEAL context, of a key pair for this session only. A client receives
+            it from the operator, or verifies it with ``pin_context`` or the next two fields.
+        key_holder: number of the key holder, different from the clients'.
+        holder_identity: the key holder's Ed25519 public key, from the operator. If given, the context must be signed
+            for this session.
+        signature: signature from ``sign_context``; required with ``holder_identity``.
+
+    Raises:
+        ConfigurationError: raised by the sum: the parameters do not fit it, or the context or signature is not valid.
+
+    >>> from secagg import Layout, PlainSum
+    >>> layout = Layout.of([("counts", 100, 1000)])
+    >>> parameters = choose_parameters(layout, 3, scheme="bfv")
+    >>> contexts = generate_contexts(parameters)  # by the key holder
+    >>> encoder = Encrypted(parameters=parameters, public_context=contexts.public_context, key_holder=4)
+    >>> PlainSum(layout=layout, clients=(1, 2, 3), session_id=bytes(16), encoder=encoder).name
+    'bfv'
     """
 
     parameters: EncryptionParameters
@@ -71,13 +80,13 @@ class Encrypted(Encoder):
     signature: bytes = field(default=b"", repr=False)
 
     def name_of(self, alone: str) -> str:
-        """The scheme, after what else protects the vectors."""
+        """Return the name of a mode with this encoder: the scheme, after the name of the masks if any."""
         scheme = self.parameters.scheme
         return scheme if alone == "plain" else f"{alone}+{scheme}"
 
     @property
     def input_type(self) -> MessageType:
-        """ENCRYPTED_INPUT."""
+        """Type of the message with an encrypted vector."""
         return MessageType.ENCRYPTED_INPUT
 
     @property
@@ -87,31 +96,31 @@ class Encrypted(Encoder):
 
     @property
     def public_keys(self) -> Mapping[str, Mapping[PartyId, bytes]]:
-        """The key holder's identity, where it has one."""
+        """Public keys by role and party: the key holder's identity, if it has one."""
         return {HOLDER_ROLE: {self.key_holder: self.holder_identity} if self.holder_identity else {}}
 
     @property
     def digested(self) -> tuple[bytes, bytes, bytes]:
-        """What a configuration digest takes of the encryption, beside the key holder's identity."""
+        """Encodings for the configuration digest, without the key holder's identity."""
         return self.parameters.canonical(), fingerprint(self.public_context), self.key_holder.to_bytes(4, "big")
 
     @property
     def confirms_guesses(self) -> bool:
-        """Whether the rounding of CKKS' encoding stays in the noise; that of BFV is drawn at random (``rounding``)."""
+        """True for CKKS, whose encoding error stays in the noise; BFV uses randomised rounding."""
         return self.parameters.rules.confirms_guesses
 
     def cipher(self, config: EncodedSum) -> VectorCipher:
-        """Return how the vectors of a sum become ciphertexts.
+        """Return the cipher for the vectors of a sum.
 
         Raises:
-            ConfigurationError: the parameters do not carry this sum.
+            ConfigurationError: the parameters do not fit the sum.
         """
         return VectorCipher(
             layout=config.layout, parameters=self.parameters, n_clients=len(config.clients), masked=config.MASKED
         )
 
     def check(self, config: EncodedSum) -> None:
-        """Refuse a sum that these parameters do not carry, and a context that is not the key holder's for it."""
+        """Refuse a sum that the parameters do not fit, or a context that the key holder did not sign for it."""
         check_key_holder(self.key_holder, config.clients)
         check_min_survivors(config.survivors_needed, config.clients)
         _ = self.cipher(config)
@@ -120,11 +129,11 @@ class Encrypted(Encoder):
         load_public(self.parameters, self.public_context)
 
     def vector_bytes(self, config: EncodedSum) -> int:
-        """Bytes of a vector's ciphertexts."""
+        """Return the number of bytes of an encrypted vector."""
         return self.cipher(config).upload_bytes
 
     def helper_costs(self, config: EncodedSum) -> Mapping[str, PartyCost]:
-        """The key holder's."""
+        """Return the cost of the key holder."""
         survivors, vector = COUNT_BYTES + len(config.clients) * PARTY_BYTES, config.layout.wire_bytes
         cost = PartyCost.of_payloads(
             [vector],
@@ -135,18 +144,19 @@ class Encrypted(Encoder):
         return {HOLDER_ROLE: cost}
 
     def encode(self, vector: RingVector, config: EncodedSum) -> bytes:
-        """The vector's ciphertexts. SEAL draws its randomness from the operating system by itself."""
+        """Return the encrypted vector. SEAL draws its randomness from the operating system."""
         return self.cipher(config).encrypt(vector, self.public_context)
 
     def begin(self, config: EncodedSum) -> RunningSum:
-        """Ciphertexts of zero."""
+        """Return an empty running sum of ciphertexts."""
         return EncryptedSum(config.layout, self.cipher(config))
 
     def helper(self, config: EncodedSum, party: PartyId, secrets: PartySecrets) -> ClientSession:
-        """The key holder's session, from its secret context.
+        """Create the key holder's session from its secret context.
 
         Raises:
-            ConfigurationError: another party, or no secret context of these parameters.
+            ConfigurationError: ``party`` is not the key holder, or ``secrets`` have no secret context of these
+                parameters.
         """
         if party != self.key_holder:
             raise ConfigurationError(f"party {party} does not hold this sum's key; party {self.key_holder} does")
@@ -163,8 +173,8 @@ class Encrypted(Encoder):
             secrets=secrets,
         )
 
-    def opened(self, config: EncodedSum, knowledge: Knowledge, target: PartyId) -> RingVector | None:
-        """What the coalition decrypts of an upload, be it with the public context; without a key, its last bytes."""
+    def opened(self, config: EncodedSum, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
+        """Return the upload decrypted with the coalition's key, if it has one; otherwise its last bytes."""
         payload, secret = knowledge.upload(target), knowledge.secrets.get(self.key_holder, NO_SECRETS).decryption
         if not secret and _opens(self.parameters, self.public_context):
             secret = self.public_context
@@ -173,7 +183,7 @@ class Encrypted(Encoder):
         return _decrypted(self.cipher(config), payload[-self.vector_bytes(config) :], secret).copy()
 
     def explain(self, config: EncodedSum) -> list[str]:
-        """The parameters, digits, margin, failure probability, bytes and carries; whom it trusts; whose context."""
+        """Return lines of text: parameters, digits, margin, failure probability, sizes, trust assumptions."""
         choice = self.cipher(config).explain()
         if config.MASKED:
             return [
@@ -184,11 +194,11 @@ class Encrypted(Encoder):
             ]
         return [
             choice,
-            "  SEMI-HONEST: the server may look on but not lie; one that lies has the key holder decrypt a single "
-            f"client's vector (masked+{config.name} prevents it). Server and key holder must not collude",
+            "  SEMI-HONEST: the server must follow the protocol; a malicious one can have the key holder decrypt "
+            f"one client's vector (masked+{config.name} prevents it). Server and key holder must not collude",
             *([_CONFIRMS] if self.confirms_guesses else []),
-            f"  and private while at most {harmless_colluders(config.survivors_needed)} of the {len(config.clients)} "
-            "clients collude with the server: they take their own vectors off a total",
+            f"  and private while at most {max_colluding_clients(config.survivors_needed)} of the "
+            f"{len(config.clients)} clients collude with the server: they can subtract their own vectors from a total",
             self._origin(),
         ]
 
@@ -208,8 +218,8 @@ class Encrypted(Encoder):
                 f"a signed context needs the key holder's identity, an Ed25519 public key of {IDENTITY_BYTES} bytes "
                 "from the operator"
             )
-        said = _statement(self.public_context, self.parameters, session_id, self.key_holder)
-        if not is_signed(self.holder_identity, self.signature, _LABEL, *said):
+        signed = _statement(self.public_context, self.parameters, session_id, self.key_holder)
+        if not is_signed(self.holder_identity, self.signature, _LABEL, *signed):
             raise ConfigurationError(
                 f"the public context is not signed by key holder {self.key_holder} for this session: somebody swapped "
                 "the key, or the signature is of another session; encrypt nothing under it, and ask the operator"
@@ -218,12 +228,12 @@ class Encrypted(Encoder):
 
 @lru_cache(maxsize=32)
 def _decrypted(cipher: VectorCipher, upload: bytes, secret_context: bytes) -> RingVector:
-    """An upload that one coalition after another opens, in an audit."""
+    """Decrypt an upload; cached, since an audit does it for many coalitions."""
     return cipher.decrypt(upload, secret_context).vector
 
 
 class EncryptedSum(RunningSum):
-    """A running sum of ciphertexts; then nothing while the key holder works; then words."""
+    """A running sum of ciphertexts; after the decryption a sum of words."""
 
     def __init__(self, layout: Layout, cipher: VectorCipher) -> None:
         RunningSum.__init__(self, layout)
@@ -235,23 +245,23 @@ class EncryptedSum(RunningSum):
         assert self.ciphertexts is not None
         self.ciphertexts.add(payload, peer=peer)
 
-    def question(self, survivors: tuple[PartyId, ...]) -> bytes | None:
-        """Ask for the sum's words, and keep the ciphertexts no longer."""
+    def decryption_request(self, survivors: tuple[PartyId, ...]) -> bytes | None:
+        """Return the request to decrypt the sum, and discard the ciphertexts."""
         assert self.ciphertexts is not None
         asked, self.ciphertexts = write_request(survivors, self.ciphertexts.to_bytes()), None
         return asked
 
-    def take_answer(self, reader: Reader) -> None:
+    def add_decrypted(self, reader: Reader) -> None:
         """Add the words that the key holder decrypted."""
         self.words.add(read_words(reader, self._layout))
 
     def to_snapshot(self) -> bytes:
-        """The words, and the ciphertexts while they are here."""
+        """Return the words and, before the decryption, the ciphertexts as bytes."""
         ciphertexts = b"" if self.ciphertexts is None else self.ciphertexts.to_snapshot()
         return self.words.to_bytes() + bytes([self.ciphertexts is not None]) + ciphertexts
 
     def read_snapshot(self, reader: Reader) -> Self:
-        """Return the sum with these words, and ciphertexts where there are some."""
+        """Read a running sum; inverse of ``to_snapshot``."""
         stored = type(self)(self._layout, self._cipher)
         stored.words = RingVector.from_bytes(self._layout, reader.take(self._layout.wire_bytes)).copy()
         stored.ciphertexts = self._cipher.empty_sum().read_snapshot(reader) if reader.take(1) == b"\1" else None
@@ -266,14 +276,17 @@ def encrypted(
     key_holder: PartyId | None = None,
     identity: IdentityKey | None = None,
 ) -> InOneProcess:
-    """Return all parties of a sum whose vectors travel encrypted under a fresh key pair: for simulations and tests.
+    """Return a plain or masked sum with a new encryption key pair and its key holder, for simulations and tests.
 
     Args:
-        protocol: a plain or masked sum: layout, cohort, session, whatever masks it.
+        protocol: a plain or masked sum without encryption.
         scheme: ``bfv`` or ``ckks``; None takes the one with the smaller upload.
-        parameters: None chooses those with the smallest upload.
-        key_holder: None takes the first number that no client has.
-        identity: the key holder's signing key; with it the public context is signed for this session.
+        parameters: None takes those with the smallest upload.
+        key_holder: number of the key holder; None takes the lowest number that no client has.
+        identity: signing key of the key holder; if given, the public context is signed for this session.
+
+    Raises:
+        ConfigurationError: no parameters fit, or TenSEAL is not installed.
     """
     if scheme is not None and parameters is not None and parameters.scheme != scheme:
         raise ConfigurationError(
@@ -302,10 +315,10 @@ def encrypted(
 
 
 def check_key_holder(key_holder: PartyId, clients: tuple[PartyId, ...]) -> None:
-    """Refuse a number that is a client's, the server's or none.
+    """Refuse an invalid number of a key holder, or one that a client has.
 
     Raises:
-        ConfigurationError: says what it must be.
+        ConfigurationError: the number is not valid.
     """
     if not 1 <= key_holder <= MAX_PARTY or key_holder in clients:
         raise ConfigurationError(
@@ -314,19 +327,19 @@ def check_key_holder(key_holder: PartyId, clients: tuple[PartyId, ...]) -> None:
 
 
 def fingerprint(public_context: bytes) -> bytes:
-    """Return the SHA-256 of a public context: what an operator writes down, and what the digest holds."""
+    """Return the SHA-256 of a public context, which the operator publishes and the configuration digest contains."""
     return hashlib.sha256(public_context).digest()
 
 
 def pin_context(public_context: bytes, expected: bytes) -> bytes:
-    """Return the public context, if it is the one that the operator named.
+    """Return a received public context after comparing its fingerprint with the operator's.
 
     Args:
-        public_context: what came, from whoever.
-        expected: its fingerprint, from the operator.
+        public_context: the received bytes.
+        expected: SHA-256 fingerprint, 32 bytes, from the operator.
 
     Raises:
-        ConfigurationError: it is another one.
+        ConfigurationError: the fingerprints differ.
     """
     came = fingerprint(public_context)
     if came != expected:
@@ -345,7 +358,18 @@ def sign_context(
     session_id: bytes,
     key_holder: PartyId,
 ) -> bytes:
-    """Return the key holder's word that this is its public context for one session."""
+    """Sign a public context for one session, as the key holder.
+
+    Args:
+        identity: signing key of the key holder.
+        public_context: its public context.
+        parameters: scheme, ring and moduli.
+        session_id: id of the session.
+        key_holder: number of the key holder.
+
+    Returns:
+        The Ed25519 signature, 64 bytes.
+    """
     return identity.sign(_LABEL, *_statement(public_context, parameters, session_id, key_holder))
 
 
@@ -357,7 +381,7 @@ def _statement(
 
 @lru_cache(maxsize=64)
 def _opens(parameters: EncryptionParameters, context: bytes) -> bool:
-    """Whether a context that everybody has decrypts."""
+    """Return whether a public context contains the secret key."""
     try:
         load_secret(parameters, context)
     except ConfigurationError:

@@ -1,4 +1,4 @@
-"""The key holder: the only party that can decrypt, and it decrypts one sum. What it is asked and what it answers."""
+"""The key holder of an encrypted sum: it decrypts one sum per session, and only over enough clients."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from secagg.wire import MessageType, Reader, write_parties
 
 
 def write_request(survivors: Iterable[PartyId], encrypted_sum: bytes) -> bytes:
-    """Return what the server asks the key holder: whose vectors are in the sum, and the sum."""
+    """Return the request to the key holder: the survivors and the encrypted sum."""
     return write_parties(survivors) + encrypted_sum
 
 
 def read_request(reader: Reader, cipher: VectorCipher) -> tuple[tuple[PartyId, ...], bytes]:
-    """Return the survivors and the encrypted sum of a request."""
+    """Parse a request: the survivors and the encrypted sum."""
     request = tuple(reader.entries(0)), reader.take(cipher.upload_bytes)
     reader.end()
     return request
 
 
 def read_words(reader: Reader, layout: Layout) -> RingVector:
-    """Return what the key holder answered: the sum modulo 2^(8 wire_bytes)."""
+    """Parse the key holder's answer: the sum modulo 2^(8 wire_bytes)."""
     words = RingVector.from_bytes(layout, reader.take(layout.wire_bytes))
     reader.end()
     return words
 
 
 class KeyHolderState(Enum):
-    """Where the key holder stands."""
+    """State of the key holder."""
 
     WAITING = "waiting for the sum"
     DONE = "done"
@@ -55,7 +55,7 @@ class KeyHolderState(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class KeyHolderKept:
-    """What a key holder's stored session says. Its secret key is not in it: that stays where it was."""
+    """Stored state of a key holder's session, without the secret key."""
 
     state: KeyHolderState = KeyHolderState.WAITING
     answered: bytes = b""
@@ -63,17 +63,17 @@ class KeyHolderKept:
 
 
 class KeyHolder(Party, Stored[KeyHolderKept]):
-    """Answers one request and forgets the key. A fault of the server ends it too.
+    """The key holder's session: it answers one request and erases the key. A violation by the server ends it too.
 
     Args:
-        config: the session; its cohort and digest.
-        party: the key holder's number.
-        cipher: how the sum travels.
-        survivors_needed: fewest clients in a sum that it decrypts, by its own policy.
-        secrets: the secret key, and its signing key where there are identities.
+        config: public parameters of the sum.
+        party: number of the key holder.
+        cipher: encryption of the sum.
+        survivors_needed: minimum number of clients in a sum that it decrypts, by its own policy.
+        secrets: the secret context and, with identities, its signing key.
 
     Raises:
-        ConfigurationError: no secret context of the cipher's parameters, or not its signing key.
+        ConfigurationError: ``secrets`` have no secret context of the cipher's parameters, or not the right signing key.
     """
 
     _config: SumConfig
@@ -94,39 +94,40 @@ class KeyHolder(Party, Stored[KeyHolderKept]):
 
     @property
     def state(self) -> KeyHolderState:
-        """Where it stands."""
+        """State of the session."""
         return self._kept.state
 
     @property
     def error(self) -> float | None:
-        """The largest digit error of the sum that was decrypted, for reports."""
+        """Largest digit error of the decrypted sum, for reports; None before."""
         return self._kept.error
 
     @property
-    def bound_to(self) -> bytes:
-        """What ties a stored session to this one."""
+    def snapshot_id(self) -> bytes:
+        """Identifier that a snapshot must match to be restored."""
         return binding(HELPER, self._config.digest, self.party)
 
     def restore(self, snapshot: bytes) -> None:
-        """Go where the snapshot says: one that has answered never does again."""
+        """Restore the state of a snapshot; the key is erased if the session has ended."""
         Stored.restore(self, snapshot)
         if self.state is not KeyHolderState.WAITING:
             self._secret_context = None
 
     def start(self) -> None:
-        """Nothing: the key holder waits to be asked."""
+        """Return None: the key holder waits for a request."""
         return
 
     def receive(self, message: bytes) -> bytes:
-        """Return the total of a sum over enough clients, once.
+        """Return the decrypted total of a sum over enough clients, once.
 
         Raises:
-            MalformedMessageError: foreign bytes, and nothing changes; or a request that does not parse, which aborts.
-            RepeatedMessageError: this request was answered.
-            LocalProtocolError: the session is over.
-            RemoteProtocolError: too few survivors, strangers, or no sum of honest ciphertexts; the session is aborted.
+            MalformedMessageError: the frame belongs to another session, which changes nothing; or the request does not
+                parse, which aborts.
+            RepeatedMessageError: this request was answered before.
+            LocalProtocolError: the session has ended.
+            RemoteProtocolError: too few or unknown survivors, or no sum of honest ciphertexts; the session is aborted.
         """
-        frame = self._hear(message)
+        frame = self._open_message(message)
         asked = hashlib.sha256(message).digest()
         if asked == self._kept.answered:
             raise RepeatedMessageError("this request was answered already; a sum is decrypted once", peer=SERVER)
@@ -143,7 +144,7 @@ class KeyHolder(Party, Stored[KeyHolderKept]):
             raise
         self._kept.answered = asked
         self._forget(KeyHolderState.DONE)
-        return self._say(MessageType.DECRYPTED_SUM, words.to_bytes())
+        return self._seal_message(MessageType.DECRYPTED_SUM, words.to_bytes())
 
     def _decrypt(self, reader: Reader, secret_context: bytes) -> RingVector:
         survivors, encrypted_sum = read_request(reader, self._cipher)
@@ -163,7 +164,7 @@ class KeyHolder(Party, Stored[KeyHolderKept]):
         except MalformedMessageError as error:
             raise MalformedMessageError(str(error), peer=SERVER) from error
         if not self._cipher.masked:  # what it decrypts under masks is no total until the clients take them off
-            self._agree(survivors)
+            self._ask_consent(survivors)
         self._kept.error = decrypted.error
         return decrypted.vector
 

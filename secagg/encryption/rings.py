@@ -1,7 +1,7 @@
-"""The rings of encrypted sums: degree and primes, in a table of those with 128 bits of security.
+"""Rings of encrypted sums: a table of degrees and primes with 128 bits of security.
 
-The primes are found here, by a test of Miller and Rabin that is a proof below 3.3e24: every party must find the same
-ones, and thirty lines do it without another library at the heart of a sum.
+The primes are computed with a Miller-Rabin test that is deterministic below 3.3e24, so that every party finds the same
+ones without another library.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from functools import lru_cache
 from secagg.errors import ConfigurationError
 
 MAX_MODULUS_BITS = {4096: 109, 8192: 218, 16384: 438, 32768: 881}
-"""Most bits of all primes together for 128-bit security by ring degree, ternary secrets, classical attacks.
+"""Largest total size of all primes, in bits, for 128-bit security by ring degree (ternary secrets, classical attacks).
 
 Source: Albrecht et al., "Homomorphic Encryption Standard", 2018, Table 1; SEAL enforces the same numbers.
 """
 
 SPECIAL_PRIME_BITS = 40
-"""The prime that is divided out of a fresh ciphertext; this many bits make what it leaves of the noise negligible."""
+"""Size of the prime that is divided out of a fresh ciphertext; the remaining noise then is negligible."""
 
 MAX_PRIME_BITS = 60
 
@@ -32,10 +32,10 @@ class Ring:
 
     Args:
         degree: n.
-        prime_bits: sizes of the primes whose product q is the modulus of ciphertexts on the wire; multiples of 4.
+        prime_bits: sizes in bits of the primes whose product q is the modulus of ciphertexts; multiples of 4.
 
     Raises:
-        ConfigurationError: below 128 bits of security, or no such sizes.
+        ConfigurationError: less than 128 bits of security, or sizes out of range.
     """
 
     degree: int
@@ -55,7 +55,7 @@ class Ring:
 
     @property
     def all_prime_bits(self) -> tuple[int, ...]:
-        """The sizes with the special prime, in SEAL's order."""
+        """Sizes of all primes with the special prime, in SEAL's order."""
         return (*self.prime_bits, SPECIAL_PRIME_BITS)
 
     @property
@@ -82,7 +82,7 @@ class Ring:
 
     @property
     def ciphertext_bytes(self) -> int:
-        """Bytes of one ciphertext on the wire: 2 n residues modulo each prime."""
+        """Number of bytes of one ciphertext on the wire: 2 n residues modulo each prime."""
         return 2 * self.degree * sum(self.prime_bits) // 8
 
 
@@ -110,21 +110,21 @@ RINGS = (
     _row(8192, 48, 48),
     _row(8192, 52, 48),
 )
-"""All rings that sums are encrypted in: each modulus of 32 to 100 bits, in the smallest degree that is secure with it.
+"""All rings for encrypted sums: each modulus of 32 to 100 bits, in the smallest secure degree.
 
-A larger degree with the same modulus takes more bytes a ciphertext and has more noise, and a modulus above 100 bits has
-no use for a plain modulus of 60 bits or a float of 53 (``tests/secagg/he/test_parameters.py`` searches them all).
+A larger degree with the same modulus takes more bytes per ciphertext and has more noise. A modulus above 100 bits has
+no use with a plain modulus of 60 bits or a float of 53 (``tests/secagg/he/test_parameters.py`` searches all of them).
 """
 
 
 @lru_cache(maxsize=256)
 def largest_primes(degree: int, bits: int, count: int) -> tuple[int, ...]:
-    """The ``count`` largest primes of exactly ``bits`` bits that are 1 modulo 2 ``degree``, ascending.
+    """Return the ``count`` largest primes of exactly ``bits`` bits that are 1 modulo 2 ``degree``, ascending.
 
-    This is the order in which SEAL's ``CoeffModulus::Create`` hands out primes of one size.
+    This is the order of SEAL's ``CoeffModulus::Create`` for primes of one size.
 
     Raises:
-        ValueError: there are fewer.
+        ValueError: there are fewer such primes.
     """
     step = 2 * degree
     found: list[int] = []
@@ -139,14 +139,14 @@ def largest_primes(degree: int, bits: int, count: int) -> tuple[int, ...]:
 
 
 def largest_prime_below(degree: int, ceiling: int) -> int | None:
-    """The largest prime less than ``ceiling`` that is 1 modulo 2 ``degree``; None if there is none."""
+    """Return the largest prime below ``ceiling`` that is 1 modulo 2 ``degree``; None if there is none."""
     step = 2 * degree
     candidates = range((ceiling - 2) // step * step + 1, step, -step)
     return next((candidate for candidate in candidates if is_prime(candidate)), None)
 
 
 def is_prime(number: int) -> bool:
-    """Whether ``number`` < 3.3e24 is prime: Miller-Rabin with the first 12 primes as bases decides it.
+    """Return whether a number below 3.3e24 is prime, by Miller-Rabin with the first 12 primes as bases.
 
     Source: Sorenson and Webster, "Strong pseudoprimes to twelve prime bases", Math. Comp. 86, 2017, Theorem 1.1.
     """

@@ -1,11 +1,10 @@
-"""The rounding of a BFV message drawn at random, so that a decrypted sum's noise tells nothing about a single vector.
+"""Randomised rounding of a BFV message (circuit privacy): the noise of a sum is independent of single vectors.
 
-A BFV ciphertext carries q m / t, which is no integer: SEAL rounds it. The rounding error follows from the message,
+A BFV ciphertext contains q m / t, which is no integer: SEAL rounds it. The rounding error is a function of the message,
 stays in the noise of the sum, and lets a key holder confirm a guessed vector. Here each coefficient is rounded to a
-*discrete Gaussian* around q m / t instead. The errors are then Gaussians on cosets of Z, whose sum is, up to a stated
+*discrete Gaussian* around q m / t instead. The errors are then Gaussians on cosets of Z. Their sum is, up to a stated
 statistical distance, a Gaussian on the coset that the total alone determines (Micciancio and Peikert, "Hardness of
-SIS and LWE with Small Parameters", CRYPTO 2013, Theorem 3.3). ``docs/explanation/circuit-privacy.md`` has the
-argument and the numbers.
+SIS and LWE with Small Parameters", CRYPTO 2013, Theorem 3.3). See ``docs/explanation/circuit-privacy.md``.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ ROUNDING_WIDTH = 8
 sqrt(2) times that is needed."""
 
 REACH = 32
-"""How far from the centre a draw lies at most: all beyond together weigh less than 2^-70."""
+"""Largest distance of a draw from the centre; the mass beyond is below 2^-70."""
 
 _SURE = np.uint64(1 << 53)
 
 
 def gaussian_rounding(numerators: NDArray[np.int64], modulus: int, entropy: Entropy) -> NDArray[np.int64]:
-    """Integers k drawn with weight exp(-pi (k - a / modulus)^2 / ``ROUNDING_WIDTH``^2), one for each numerator a.
+    """Draw integers k with weight exp(-pi (k - a / modulus)^2 / ``ROUNDING_WIDTH``^2), one for each numerator a.
 
-    A place is proposed evenly and kept with its weight, until all have one. Weights are float64 numbers and compared
-    with uniform ones of at least 53 significant bits, so that each probability is right to a relative 2^-48.
+    Rejection sampling from uniform proposals. Weights are float64 and compared with uniform numbers of at least 53
+    significant bits, so that each probability is accurate to a relative 2^-48.
 
     Args:
         numerators: a, shape (n,), 0 <= a < ``modulus``.
         modulus: t, below 2^62.
-        entropy: where the draws come from.
+        entropy: source of the draws.
 
     Returns:
         k, shape (n,), int64, from 1 - ``REACH`` to ``REACH``.
@@ -59,7 +58,7 @@ def gaussian_rounding(numerators: NDArray[np.int64], modulus: int, entropy: Entr
 
 
 def _uniform(count: int, entropy: Entropy) -> NDArray[np.float64]:
-    """Uniform numbers of [0, 1) with 53 significant bits down to 2^-75, not only down to 2^-11."""
+    """Return uniform numbers in [0, 1) with 53 significant bits down to 2^-75."""
     words = np.frombuffer(entropy(8 * count), dtype="<u8")
     numbers = words * 2.0**-64
     small = np.flatnonzero(words < _SURE)
@@ -70,9 +69,9 @@ def _uniform(count: int, entropy: Entropy) -> NDArray[np.float64]:
 def seal_rounding(
     message: NDArray[np.int64], parameters: EncryptionParameters
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """What is left of each q m / t after its whole part, as a / t, and whether SEAL rounds it up.
+    """Return the fractional parts a / t of q m / t, and whether SEAL rounds them up.
 
-    SEAL adds the whole part of (q m + floor((t + 1) / 2)) / t.
+    SEAL adds the integer part of (q m + floor((t + 1) / 2)) / t.
 
     Args:
         message: m, shape (degree,), 0 <= m < t.
@@ -86,16 +85,19 @@ def seal_rounding(
     return numerators, numerators >= t - (t + 1) // 2
 
 
-def round_at_random(
+def randomise_rounding(
     residues: Residues, message: NDArray[np.int64], parameters: EncryptionParameters, entropy: Entropy
 ) -> Residues:
-    """A fresh ciphertext with SEAL's rounding of its message exchanged for a random one.
+    """Replace SEAL's rounding in a fresh ciphertext by randomised rounding.
 
     Args:
-        residues: what SEAL encrypted, changed in place.
+        residues: SEAL's ciphertext, changed in place.
         message: the coefficients of its plaintext, shape (degree,), 0 <= m < t.
-        parameters: of BFV.
-        entropy: where the draws come from.
+        parameters: parameters of BFV.
+        entropy: source of the draws.
+
+    Returns:
+        ``residues``.
     """
     numerators, up = seal_rounding(message, parameters)
     change = gaussian_rounding(numerators, parameters.plain_modulus, entropy) - up

@@ -1,4 +1,4 @@
-"""BFV and CKKS for exact sums: what differs between them, and parameters that cannot be unsafe or inexact.
+"""BFV and CKKS for exact sums, and parameters that are checked to be secure and exact.
 
 Bounds on the error of a decrypted sum follow from SEAL's way of public-key encryption.
 SEAL encrypts zero under the key modulus q p (p is the last, "special" prime), divides by p with rounding and adds the
@@ -44,7 +44,7 @@ from secagg.encryption.rings import (
     is_prime,
     largest_prime_below,
 )
-from secagg.encryption.rounding import ROUNDING_WIDTH, round_at_random
+from secagg.encryption.rounding import ROUNDING_WIDTH, randomise_rounding
 from secagg.encryption.seal import Residues, SecretKey, coefficients, residues_of, tenseal
 from secagg.entropy import os_entropy
 from secagg.errors import ConfigurationError, SumOutOfBoundsError
@@ -56,10 +56,10 @@ FAILURE_BITS = 64
 """A bound fails for a whole sum with probability at most 2^-64 (plus the advantage against RLWE)."""
 
 MAX_SLOTS = 2**40
-"""Slots of one sum over which the failure probability is summed up."""
+"""Number of slots of one sum in the union bound."""
 
 MARGIN = 0.25
-"""Largest proven error, in units of the last place of an integer; 1/2 would be wrong."""
+"""Largest proven error of a slot; rounding to an integer fails at 1/2."""
 
 MAX_NOISE = 21
 
@@ -70,15 +70,15 @@ _TRANSFORM_ERROR = 2.0**-50
 
 
 class Scheme(ABC):
-    """One encryption scheme: all that parameters, encryption and decryption need to know of it."""
+    """Interface of an encryption scheme."""
 
     name: ClassVar[SchemeName]
     confirms_guesses: ClassVar[bool]
-    """Whether how a message was rounded stays in a sum's noise, by which a key holder confirms a guess of it."""
+    """True if a key holder can confirm a guess of a vector from the noise of the sum (no circuit privacy)."""
 
     @abstractmethod
     def slots(self, degree: int) -> int:
-        """Return how many integers one ciphertext carries."""
+        """Return the number of integers in one ciphertext."""
 
     @abstractmethod
     def noise(self, ring: Ring, n_clients: int) -> float:
@@ -86,10 +86,10 @@ class Scheme(ABC):
 
     @abstractmethod
     def fit(self, ring: Ring, layout: Layout, n_clients: int, *, masked: bool) -> EncryptionParameters:
-        """Return the parameters in a ring that carry a layout in the fewest digits.
+        """Return the parameters in a ring that encode a layout in the fewest digits.
 
         Raises:
-            ConfigurationError: none do.
+            ConfigurationError: there are none.
         """
 
     def _fitted(self, ring: Ring, plan: DigitPlan, **moduli: int) -> EncryptionParameters:
@@ -109,19 +109,19 @@ class Scheme(ABC):
 
     @abstractmethod
     def check(self, parameters: EncryptionParameters) -> None:
-        """Refuse a plain modulus or scale with which a sum may wrap around.
+        """Refuse a plain modulus or scale with which a sum could wrap around.
 
         Raises:
-            ConfigurationError: says which.
+            ConfigurationError: the modulus or scale is not valid.
         """
 
     @abstractmethod
     def explain(self, parameters: EncryptionParameters) -> str:
-        """Return the plain modulus or scale in words."""
+        """Describe the plain modulus or scale."""
 
     @abstractmethod
     def encrypt(self, values: IntVector, parameters: EncryptionParameters, context: Any) -> Residues:
-        """Return one ciphertext of up to ``parameters.slots`` integers under the public key of a TenSEAL context."""
+        """Encrypt up to ``parameters.slots`` integers with the public key of a TenSEAL context."""
 
     def decrypt(
         self, residues: Residues, count: int, parameters: EncryptionParameters, key: SecretKey
@@ -129,8 +129,8 @@ class Scheme(ABC):
         """Return the integer sums in the first ``count`` slots, and an upper bound of their error before rounding.
 
         Raises:
-            SumOutOfBoundsError: the error exceeds the proven bound, or a sum its slot: the ciphertext is no sum of at
-                most ``n_clients`` honest ciphertexts under this key.
+            SumOutOfBoundsError: the error exceeds the proven bound or a sum exceeds its slot: the ciphertext is no sum
+                of at most ``n_clients`` honest ciphertexts under this key.
         """
         values, error = self._read(key.vector_of(residues, count), parameters, key)
         bound = parameters.slot_bound
@@ -147,26 +147,26 @@ class Scheme(ABC):
 
 
 class BFV(Scheme):
-    """Slots are integers modulo ``plain_modulus``, ``degree`` of them a ciphertext."""
+    """BFV: ``degree`` slots of integers modulo ``plain_modulus``."""
 
     name, confirms_guesses = "bfv", False
 
     def slots(self, degree: int) -> int:
-        """As many as coefficients."""
+        """Return the number of coefficients."""
         return degree
 
     def noise(self, ring: Ring, n_clients: int) -> float:
-        """The largest coefficient.
+        """Return the largest coefficient of the noise.
 
-        A coefficient of tau_1 s is a linear form with |a|^2 = |s|^2 <= degree. The message enters as q m / t rounded at
-        random, and sums that wrap around t do so exactly.
+        A coefficient of tau_1 s is a linear form with |a|^2 = |s|^2 <= degree. The message is q m / t with randomised
+        rounding; sums that wrap around t do so exactly.
         """
         rounding = DEVIATIONS * math.sqrt(n_clients * (ring.degree / 12 + ROUNDING_WIDTH**2 / (2 * math.pi)))
         fresh = n_clients * MAX_NOISE * (2 * ring.degree + 1) / ring.special_prime
         return rounding + n_clients + fresh
 
     def fit(self, ring: Ring, layout: Layout, n_clients: int, *, masked: bool) -> EncryptionParameters:
-        """The largest plain modulus that the margin allows, so that broken bounds show rather than wrap."""
+        """Return the parameters with the largest plain modulus within the margin, to detect exceeded bounds."""
         ceiling = math.floor(ring.modulus * MARGIN / self.noise(ring, n_clients) * (1 - 1e-9))
         t = largest_prime_below(ring.degree, min(ceiling, 1 << MAX_PRIME_BITS))
         if t is None:
@@ -176,11 +176,11 @@ class BFV(Scheme):
         return self._fitted(ring, plan, plain_modulus=t)
 
     def error_bound(self, parameters: EncryptionParameters) -> float:
-        """The largest |t noise / q|: the distance from the integer before rounding."""
+        """Return the largest |t noise / q|, the distance from the integer before rounding."""
         return self.noise(parameters, parameters.n_clients) * (parameters.plain_modulus / parameters.modulus)
 
     def check(self, parameters: EncryptionParameters) -> None:
-        """The plain modulus is a prime that slots need, and exceeds twice every sum."""
+        """Check that the plain modulus is a suitable prime and exceeds twice every sum."""
         t, degree = parameters.plain_modulus, parameters.degree
         if parameters.scale_bits:
             raise ConfigurationError("BFV has no scale; leave scale_bits at 0")
@@ -196,40 +196,40 @@ class BFV(Scheme):
             )
 
     def explain(self, parameters: EncryptionParameters) -> str:
-        """The plain modulus."""
+        """Describe the plain modulus."""
         return f"t of {parameters.plain_modulus.bit_length()} bits"
 
     def encrypt(self, values: IntVector, parameters: EncryptionParameters, context: Any) -> Residues:
-        """One ciphertext with its message rounded at random, see ``rounding``."""
+        """Encrypt with randomised rounding of the message, see ``secagg.encryption.rounding``."""
         seal, keys = importlib.import_module("tenseal.sealapi"), context.data
         message, ciphertext = seal.Plaintext(), seal.Ciphertext()
         seal.BatchEncoder(keys.seal_context()).encode(values.tolist(), message)
         seal.Encryptor(keys.seal_context(), keys.public_key()).encrypt(message, ciphertext)
         residues = residues_of(ciphertext, parameters)
-        return round_at_random(residues, coefficients(message, parameters.degree), parameters, os_entropy)
+        return randomise_rounding(residues, coefficients(message, parameters.degree), parameters, os_entropy)
 
     def _read(self, vector: Any, parameters: EncryptionParameters, key: SecretKey) -> tuple[IntVector | None, float]:
-        """BFV shows its noise budget, the whole bits between the error and 1/2; a budget of 0 is a failure."""
+        """Decrypt; the error follows from the noise budget, the bits up to 1/2. A budget of 0 is a failure."""
         budget = key.context.data.decryptor().invariant_noise_budget(vector.ciphertext()[0])
         error = 2.0 ** (parameters.modulus.bit_length() - budget - 1) / parameters.modulus
         return None if budget < 1 else np.array(vector.decrypt(), dtype=np.int64), error
 
 
 class CKKS(Scheme):
-    """Slots are real numbers times 2^``scale_bits``, ``degree`` / 2 of them a ciphertext."""
+    """CKKS: ``degree`` / 2 slots of real numbers times 2^``scale_bits``."""
 
     name, confirms_guesses = "ckks", True
 
     def slots(self, degree: int) -> int:
-        """Half of the coefficients: slots are complex."""
+        """Return half the number of coefficients: slots are complex."""
         return degree // 2
 
     def noise(self, ring: Ring, n_clients: int) -> float:
-        """The largest real part in a slot, before the scale.
+        """Return the largest real part of the noise in a slot, before scaling.
 
         In a slot polynomials are evaluated at a primitive 2n-th root of unity z. Re(tau_1(z) s(z)) is a linear form of
         tau_1 with |a|^2 = |s(z)|^2 n / 2; Re s(z) and Im s(z) are sub-Gaussian with proxy n / 3 each (2/3 for a uniform
-        ternary coefficient), so |s(z)|^2 <= 2 k^2 n / 3. What is bounded by 1/2 a coefficient is bounded by n / 2 in a
+        ternary coefficient), so |s(z)|^2 <= 2 k^2 n / 3. A bound of 1/2 per coefficient is a bound of n / 2 in a
         slot.
         """
         degree = ring.degree
@@ -239,7 +239,7 @@ class CKKS(Scheme):
         return rounding + n_clients * degree + fresh
 
     def fit(self, ring: Ring, layout: Layout, n_clients: int, *, masked: bool) -> EncryptionParameters:
-        """The widest digits at a scale that gives half of the margin to noise, then the largest scale for them."""
+        """Return the widest digits with half of the margin for noise, then the largest scale for them."""
         noise = self.noise(ring, n_clients)
         room = ring.modulus // 4 - math.ceil(noise) - 1
         plan = DigitPlan(
@@ -252,12 +252,12 @@ class CKKS(Scheme):
         return self._fitted(ring, plan, scale_bits=(room // plan.needed_bound).bit_length() - 1)
 
     def error_bound(self, parameters: EncryptionParameters) -> float:
-        """That of the noise and of float64 transforms."""
+        """Return the error of the noise and of float64 transforms."""
         noise = self.noise(parameters, parameters.n_clients) / 2.0**parameters.scale_bits
         return noise + transform_error(degree=parameters.degree, slot_load=parameters.slot_load)
 
     def check(self, parameters: EncryptionParameters) -> None:
-        """Sums times the scale stay below the modulus."""
+        """Check that sums times the scale stay below the modulus."""
         bound, scale_bits, modulus = parameters.slot_bound, parameters.scale_bits, parameters.modulus
         if parameters.plain_modulus or scale_bits < 1:
             raise ConfigurationError("CKKS has a scale of at least 2^1 and no plain modulus (0)")
@@ -270,17 +270,17 @@ class CKKS(Scheme):
             )
 
     def explain(self, parameters: EncryptionParameters) -> str:
-        """The scale."""
+        """Describe the scale."""
         return f"scale 2^{parameters.scale_bits}"
 
     def encrypt(self, values: IntVector, parameters: EncryptionParameters, context: Any) -> Residues:
-        """One ciphertext. TenSEAL repeats values to fill its slots; repetitions are never decrypted."""
+        """Encrypt integers. TenSEAL repeats values to fill the slots; repetitions are never decrypted."""
         numbers = values.astype(np.float64).tolist()
         vector = tenseal().ckks_vector(context, numbers, scale=2.0**parameters.scale_bits)
         return residues_of(vector.ciphertext()[0], parameters)
 
     def _read(self, vector: Any, parameters: EncryptionParameters, key: SecretKey) -> tuple[IntVector | None, float]:
-        """CKKS shows its error, the distance from the nearest integer."""
+        """Decrypt and measure the error, the distance from the nearest integer."""
         real = np.array(vector.decrypt(), dtype=np.float64)
         rounded = np.rint(real)
         error = float(np.abs(real - rounded).max())
@@ -292,36 +292,43 @@ SCHEMES: Mapping[SchemeName, Scheme] = {"bfv": BFV(), "ckks": CKKS()}
 
 
 def transform_error(*, degree: int, slot_load: int) -> float:
-    """The largest error of float64 Fourier transforms: one to encode each client's slots, one to decode their sum.
+    """Return the largest error of the float64 Fourier transforms that encode each client's slots and decode their sum.
 
     A transform of n = ``degree`` points errs by at most log2(n) eta in the 2-norm (Higham, "Accuracy and Stability of
-    Numerical Algorithms", 2nd ed., Theorem 24.2); two more eta pay for scaling and conversion. The 2-norm of all slots
+    Numerical Algorithms", 2nd ed., Theorem 24.2); two more eta cover scaling and conversion. The 2-norm of all slots
     is at most sqrt(n) times the largest, and the largest error is at most its 2-norm.
 
     Args:
         degree: n.
-        slot_load: clients times the largest absolute slot of one client, which is at least the largest |sum|.
+        slot_load: number of clients times the largest |slot| of one client; at least the largest |sum|.
     """
     return 2 * slot_load * math.sqrt(degree) * (math.log2(degree) + 2) * _TRANSFORM_ERROR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionParameters(Ring):
-    """One choice of scheme, ring and moduli, with the largest sum that it carries exactly.
+    """Parameters of an encryption scheme that are secure (128 bits) and proven exact for their sums.
+
+    Usually created by ``choose_parameters``.
 
     Args:
         scheme: ``bfv`` or ``ckks``.
-        degree: see ``Ring``.
-        prime_bits: see ``Ring``.
-        n_clients: most ciphertexts that are added.
+        degree: degree n of the ring Z[X] / (X^n + 1).
+        prime_bits: sizes in bits of the primes of the ciphertext modulus; multiples of 4.
+        n_clients: largest number of ciphertexts in a sum.
         slot_bound: largest |sum| in a slot.
         slot_load: ``n_clients`` times the largest |slot| of one client.
-        plain_modulus: t, prime and 1 modulo 2n; 0 for CKKS.
+        plain_modulus: t, a prime that is 1 modulo 2n; 0 for CKKS.
         scale_bits: binary logarithm of the scale; 0 for BFV.
 
     Raises:
-        ConfigurationError: below 128 bits of security, or a decrypted sum is not proven to be within ``MARGIN`` of the
-            integer, or a sum may wrap around.
+        ConfigurationError: less than 128 bits of security, no proof that a decrypted sum is within ``MARGIN`` of the
+            integer, or a sum that could wrap around.
+
+    >>> from secagg.encryption import choose_parameters
+    >>> parameters = choose_parameters(Layout.of([("counts", 100, 1000)]), 10, scheme="bfv")
+    >>> parameters.n_clients, parameters.slots, parameters.error_bound < 0.25
+    (10, 4096, True)
     """
 
     scheme: SchemeName
@@ -349,21 +356,21 @@ class EncryptionParameters(Ring):
 
     @property
     def rules(self) -> Scheme:
-        """The scheme itself."""
+        """Implementation of the scheme."""
         return SCHEMES[self.scheme]
 
     @property
     def slots(self) -> int:
-        """Integers that one ciphertext carries."""
+        """Number of integers in one ciphertext."""
         return self.rules.slots(self.degree)
 
     @property
     def error_bound(self) -> float:
-        """Proven distance of a decrypted slot from the integer sum, but for a probability of 2^-``FAILURE_BITS``."""
+        """Proven distance of a decrypted slot from the integer sum, except with probability 2^-``FAILURE_BITS``."""
         return self.rules.error_bound(self)
 
     def canonical(self) -> bytes:
-        """One byte string for one choice, for digests."""
+        """Return the canonical encoding of the parameters, for digests."""
         numbers = (
             self.degree,
             *self.prime_bits,
@@ -377,7 +384,7 @@ class EncryptionParameters(Ring):
         return f"{self.scheme} {' '.join(map(str, numbers))}".encode()
 
     def explain(self) -> str:
-        """One line for people: ring, moduli, digits, proven error."""
+        """Describe ring, moduli, digits and proven error in one line."""
         return (
             f"{self.scheme}: degree {self.degree}, q of {sum(self.prime_bits)} bits {list(self.prime_bits)} "
             f"+ special prime of {SPECIAL_PRIME_BITS} (128-bit security allows {MAX_MODULUS_BITS[self.degree]}), "

@@ -1,4 +1,4 @@
-"""TenSEAL: key pairs as contexts, integers in slots to residues and back."""
+"""Interface to TenSEAL: key pairs as contexts, and conversion of ciphertexts to residues and back."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from secagg.encryption.schemes import EncryptionParameters
 
 Residues = NDArray[np.uint64]
-"""One ciphertext (c_0, c_1): shape (2, primes of q, degree), as in SEAL's memory."""
+"""One ciphertext (c_0, c_1): shape (2, number of primes, degree), as in SEAL's memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPair:
-    """One key pair, for one session.
+    """Key pair of one session, as serialised TenSEAL contexts.
 
     Args:
         public_context: parameters and public key, for clients and server.
@@ -35,7 +35,11 @@ class ContextPair:
 
 
 def generate_contexts(parameters: EncryptionParameters) -> ContextPair:
-    """A fresh key pair. SEAL draws it from the operating system by itself; no ``Entropy`` is used."""
+    """Generate a key pair for one session. SEAL draws it from the operating system.
+
+    Raises:
+        ConfigurationError: TenSEAL is not installed.
+    """
     context = _fresh(parameters)
     _check_parameters(context, parameters)
     keys = {"save_public_key": True, "save_galois_keys": False, "save_relin_keys": False}
@@ -46,7 +50,7 @@ def generate_contexts(parameters: EncryptionParameters) -> ContextPair:
 
 
 def _fresh(parameters: EncryptionParameters) -> Any:
-    """A TenSEAL context of these parameters with keys of its own."""
+    """Return a TenSEAL context of these parameters with new keys."""
     ts = tenseal()
     context = ts.context(
         getattr(ts.SCHEME_TYPE, parameters.scheme.upper()),
@@ -62,7 +66,7 @@ def _fresh(parameters: EncryptionParameters) -> Any:
 
 @lru_cache(maxsize=16)
 def _opening(parameters: EncryptionParameters) -> bytes:
-    """The bytes with which every context of these parameters begins: TenSEAL's first field, SEAL's parameters."""
+    """Return the first bytes of every context of these parameters: TenSEAL's first field, SEAL's parameters."""
     keys = ("public_key", "secret_key", "galois_keys", "relin_keys")
     serialised: bytes = _fresh(parameters).serialize(**{f"save_{key}": False for key in keys})
     assert serialised[0] == 0x0A, "field 1, with a length"
@@ -72,10 +76,10 @@ def _opening(parameters: EncryptionParameters) -> bytes:
 
 @lru_cache(maxsize=4)
 def load_public(parameters: EncryptionParameters, data: bytes) -> Any:
-    """The TenSEAL context of a public key. Kept for the next client of a simulation.
+    """Parse a public TenSEAL context (cached for simulations with many clients).
 
     Raises:
-        ConfigurationError: it holds the secret key, has other parameters, or is no context.
+        ConfigurationError: the context contains the secret key, has other parameters, or is invalid.
     """
     context = _load(parameters, data)
     if context.is_private():
@@ -87,10 +91,10 @@ def load_public(parameters: EncryptionParameters, data: bytes) -> Any:
 
 
 def load_secret(parameters: EncryptionParameters, data: bytes) -> Any:
-    """The TenSEAL context of a secret key.
+    """Parse a secret TenSEAL context.
 
     Raises:
-        ConfigurationError: it holds no secret key, has other parameters, or is no context.
+        ConfigurationError: the context has no secret key, has other parameters, or is invalid.
     """
     context = _load(parameters, data)
     if not context.is_private():
@@ -102,10 +106,10 @@ def load_secret(parameters: EncryptionParameters, data: bytes) -> Any:
 
 
 def tenseal() -> Any:
-    """The TenSEAL package, imported when it is first needed.
+    """Import and return the TenSEAL package.
 
     Raises:
-        ConfigurationError: it is not installed.
+        ConfigurationError: TenSEAL is not installed.
     """
     try:
         # TenSEAL's own bindings hand out SEAL's moduli only once those of its second module are registered.
@@ -163,7 +167,7 @@ def _check_parameters(context: Any, parameters: EncryptionParameters) -> None:
 
 
 class SecretKey:
-    """A secret context, and TenSEAL's serialised form around residues; every field but the residues is our own."""
+    """A secret context, and TenSEAL's serialisation of residues; all other fields are generated here."""
 
     def __init__(self, parameters: EncryptionParameters, secret_context: bytes) -> None:
         ts = tenseal()
@@ -184,7 +188,7 @@ class SecretKey:
         )
 
     def vector_of(self, residues: Residues, count: int) -> Any:
-        """TenSEAL's vector of ``count`` slots with these residues: a protobuf of sizes, ciphertexts and scale."""
+        """Return TenSEAL's vector of ``count`` slots: a protobuf of sizes, ciphertexts and scale."""
         data = struct.pack("<Q", residues.size) + residues.astype("<u8").tobytes()
         ciphertext = self._seal_object(self._head + self._seal_object(data))
         sizes = _varint(count)
@@ -192,12 +196,12 @@ class SecretKey:
         return self._read(self.context, message + (b"\x19" + self._scale if self._scale else b""))
 
     def _seal_object(self, body: bytes) -> bytes:
-        """SEAL's header (magic, header size, version, no compression, two zeros, total size) and what it announces."""
+        """Return SEAL's header (magic, header size, version, no compression, two zeros, total size) and the body."""
         return b"\x5e\xa1\x10" + self._seal_version + b"\x00\x00\x00" + struct.pack("<Q", 16 + len(body)) + body
 
 
 def coefficients(message: Any, degree: int) -> IntVector:
-    """The coefficients of a plaintext polynomial of SEAL, shape (``degree``,); it leaves out zeros at the end."""
+    """Return the coefficients of a plaintext polynomial of SEAL, shape (``degree``,), with its omitted zeros."""
     count = message.coeff_count()
     numbers = np.zeros(degree, dtype=np.int64)
     numbers[:count] = np.fromiter(map(message.data, range(count)), dtype=np.int64, count=count)
@@ -205,7 +209,7 @@ def coefficients(message: Any, degree: int) -> IntVector:
 
 
 def residues_of(ciphertext: Any, parameters: EncryptionParameters) -> Residues:
-    """The residues of SEAL's ciphertext, in its memory's order."""
+    """Return the residues of SEAL's ciphertext, in memory order."""
     shape = (2, len(parameters.primes), parameters.degree)
     assert (ciphertext.size(), ciphertext.coeff_modulus_size(), ciphertext.poly_modulus_degree()) == shape
     count = 2 * len(parameters.primes) * parameters.degree

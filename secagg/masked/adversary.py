@@ -1,7 +1,7 @@
-"""What a coalition opens of a masked sum's upload: every mask whose seed it can rebuild from all that it saw.
+"""Reconstruction of a client's vector in a masked sum by a coalition, for the audit.
 
-Self-mask and pairwise masks fall to a threshold of shares, out of boxes that members open or revealed to the server,
-or to the peers' keys; and to nobody's secret where something follows from public keys, which is tried too.
+The coalition computes every mask whose seed it can reconstruct: from a threshold of shares, decrypted by its members or
+revealed to the server, or from its members' keys. Keys that follow from public data alone are tried too.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from secagg.primitives.sealing import SealBrokenError, open_sealed
 from secagg.primitives.shamir import SHARE_BYTES, BadSharesError, combine
 from secagg.ring import RingVector
 from secagg.sessions import PartyId
-from secagg.sums import Knowledge
+from secagg.sums import CoalitionView
 from secagg.wire import MessageType, Reader
 
 if TYPE_CHECKING:
     from secagg.masked.protocol import MaskedSum
 
 
-def opened_upload(config: MaskedSum, knowledge: Knowledge, target: PartyId, carried: RingVector) -> RingVector:
-    """Return the upload less every mask that the coalition can rebuild.
+def unmask_upload(config: MaskedSum, knowledge: CoalitionView, target: PartyId, carried: RingVector) -> RingVector:
+    """Subtract every mask that the coalition can reconstruct from an upload, in place.
 
     Args:
         config: the sum.
-        knowledge: what the coalition pools.
-        target: whose upload.
-        carried: the masked words that it carried, as far as the coalition can tell.
+        knowledge: the coalition's view.
+        target: client of the upload.
+        carried: the masked words of the upload, as far as the coalition can decode them.
     """
     add_masks(carried, [(seed, -sign) for seed, sign in _masks(config, knowledge, target)], config.digest)
     return carried
 
 
-def _masks(config: MaskedSum, knowledge: Knowledge, target: PartyId) -> list[tuple[bytes, int]]:
+def _masks(config: MaskedSum, knowledge: CoalitionView, target: PartyId) -> list[tuple[bytes, int]]:
     keys = {
         sender: AdvertisedKeys.parse(payload) for sender, payload in knowledge.payloads(MessageType.ADVERTISED_KEYS)
     }
@@ -65,21 +65,21 @@ def _masks(config: MaskedSum, knowledge: Knowledge, target: PartyId) -> list[tup
     return masks
 
 
-def _keys_of(knowledge: Knowledge, party: PartyId) -> tuple[KeyPair, KeyPair]:
-    """Return sealing and masking key of a member: the first two things that a client draws."""
+def _keys_of(knowledge: CoalitionView, party: PartyId) -> tuple[KeyPair, KeyPair]:
+    """Return sealing and masking key of a member: the first random bytes that a client draws."""
     tape = knowledge.tapes[party]
     return KeyPair(tape[:SECRET_KEY_BYTES]), KeyPair(tape[SECRET_KEY_BYTES : 2 * SECRET_KEY_BYTES])
 
 
 def _with_public(public: bytes, secret: int) -> KeyPair:
-    """A pair with this public half and a secret that everybody knows."""
+    """Return a key pair with this public key and a publicly known secret."""
     pair = KeyPair(bytes([secret]) * SECRET_KEY_BYTES)
     object.__setattr__(pair, "public", public)
     return pair
 
 
 def _from_public(config: MaskedSum, target: AdvertisedKeys, peer: AdvertisedKeys) -> bytes | None:
-    """Return the seed of two clients' mask if it is the same whatever their secrets are."""
+    """Return the seed of two clients' mask if it does not depend on their secrets."""
     first, second = (
         pairwise_seed(_with_public(target.masking_key, secret), peer.masking_key, config.digest) for secret in (1, 2)
     )
@@ -87,9 +87,9 @@ def _from_public(config: MaskedSum, target: AdvertisedKeys, peer: AdvertisedKeys
 
 
 def _shares(
-    config: MaskedSum, knowledge: Knowledge, target: PartyId, keys: dict[PartyId, AdvertisedKeys]
+    config: MaskedSum, knowledge: CoalitionView, target: PartyId, keys: dict[PartyId, AdvertisedKeys]
 ) -> tuple[dict[PartyId, bytes], dict[PartyId, bytes], bytes]:
-    """Return the target's shares of its key and of its self-mask by holder, and what commits to the latter."""
+    """Return the shares of the target's key and self-mask seed by holder, and the commitment to the seed."""
     of_key: dict[PartyId, bytes] = {}
     of_seed: dict[PartyId, bytes] = {}
     commitment = b""
@@ -103,21 +103,21 @@ def _shares(
                     of_key[holder], of_seed[holder] = pair[:SHARE_BYTES], pair[SHARE_BYTES:]
     for sender, payload in knowledge.payloads(MessageType.UNMASK_SHARES):
         revealed = UnmaskShares.read(Reader(memoryview(payload), peer=sender))
-        for shares, said in ((of_key, revealed.mask_key_shares), (of_seed, revealed.self_mask_shares)):
-            if target in said:
-                shares[sender] = said[target]
+        for shares, revealed_shares in ((of_key, revealed.mask_key_shares), (of_seed, revealed.self_mask_shares)):
+            if target in revealed_shares:
+                shares[sender] = revealed_shares[target]
     return of_key, of_seed, commitment
 
 
 def _opened(
     config: MaskedSum,
-    knowledge: Knowledge,
+    knowledge: CoalitionView,
     target: PartyId,
     holder: PartyId,
     keys: dict[PartyId, AdvertisedKeys],
     box: bytes,
 ) -> bytes:
-    """Return the pair of shares in a box, by its holder's key or by what public keys give; empty if it stays closed."""
+    """Decrypt the pair of shares of a holder with its key, or with public keys; empty if this fails."""
     masking = keys[target].masking_key, keys[holder].masking_key
     member = _keys_of(knowledge, holder)[0] if holder in knowledge.tapes else _with_public(keys[holder].sealing_key, 1)
     key = sealing_key(member, keys[target].sealing_key, config.setup_digest, target, holder)
@@ -127,8 +127,8 @@ def _opened(
         return b""
 
 
-def revealed_self_masks(config: MaskedSum, knowledge: Knowledge) -> dict[PartyId, bytes]:
-    """Return the seeds of self-masks that clients revealed, by whose they are: another client's should fit nobody."""
+def revealed_self_masks(config: MaskedSum, knowledge: CoalitionView) -> dict[PartyId, bytes]:
+    """Return the revealed self-mask seeds by owner; a seed must not match another client's commitment."""
     of_owner: dict[PartyId, dict[PartyId, bytes]] = {}
     for sender, payload in knowledge.payloads(MessageType.UNMASK_SHARES):
         for owner, share in UnmaskShares.read(Reader(memoryview(payload), peer=sender)).self_mask_shares.items():
@@ -138,7 +138,7 @@ def revealed_self_masks(config: MaskedSum, knowledge: Knowledge) -> dict[PartyId
 
 
 def _combined(config: MaskedSum, shares: dict[PartyId, bytes]) -> bytes | None:
-    """Return the secret behind shares, tried with as many as there are up to the threshold: too few give another."""
+    """Combine up to a threshold of shares; with fewer shares the result is another secret."""
     chosen = sorted(shares)[: config.shares_needed]
     try:
         return combine({config.point(party): shares[party] for party in chosen}) if chosen else None

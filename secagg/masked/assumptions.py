@@ -1,25 +1,25 @@
-"""From a threat model to a graph and a threshold: bounds that are computed and not guessed.
+"""Graph degree and threshold of a masked sum, computed from a threat model.
 
-Clients are the nodes of a fixed graph of even degree k over a random permutation. Among n clients at most
-floor(corruption n) work with the adversary, whoever they are, as long as that is settled before the permutation is
-drawn, and at most floor(dropout n) vanish. Three things may then go wrong (Bell et al., CCS 2020, section 3.3):
+Clients are the nodes of a fixed graph of even degree k, placed by a random permutation. At most floor(corruption n) of
+the n clients collude with the adversary, chosen before the permutation is drawn, and at most floor(dropout n) drop out.
+Three events are bounded (Bell et al., CCS 2020, section 3.3):
 
-- *opened*: some client has so many corrupt neighbours that they open a secret of it: ``threshold`` of them;
-- *split*: the sum falls into parts, each with masks of its own;
+- *opened*: some client has ``threshold`` corrupt neighbours, who can reconstruct its secrets;
+- *split*: the sum separates into parts, each with its own masks;
 - *stuck*: some client keeps fewer than ``threshold`` neighbours, so that the sum cannot be unmasked.
 
-Where the server does not lie the graph is a Harary graph, a ring, and dropouts too are settled before the permutation:
-a split takes two runs of k/2 neighbours on the ring, all corrupt or dropouts.
+With a semi-honest server the graph is a Harary graph (a ring), and dropouts too are fixed before the permutation. A
+split needs two runs of k/2 neighbours on the ring, all corrupt or dropouts.
 
-A server that lies chooses dropouts when it knows the graph, and which shares reach whom. Against it the graph is an
-expander, clients sign whom they masked with, and they reveal shares only where all survivors keep ``threshold``
-holders. Then the sum does not fall into parts while every honest client has fewer than ``threshold`` - L corrupt
-neighbours, L being the limit that the graph's second eigenvalue is proved to be below: docs/explanation/expander.md. To
-open a secret takes more corrupt neighbours than that, so the two have one cause.
+A malicious server chooses dropouts and deliveries when it knows the graph. The graph then is an expander, clients sign
+their masking peers, and reveal shares only if all survivors keep ``threshold`` holders. The sum does not split while
+every honest client has fewer than ``threshold`` - L corrupt neighbours, L being a proven bound on the graph's second
+eigenvalue (docs/explanation/expander.md). Reconstructing a secret takes more corrupt neighbours than that, so both
+events have one cause.
 
-Opened or split have probability at most 2^-security_bits. The third has 2^-correctness_bits: it costs a session and
-nobody's privacy, so Bell et al. and the parameters that Google publishes take 20 bits for it. Corrupt or surviving
-neighbours follow a hypergeometric law; a union bound over n clients does the rest.
+*Opened* or *split* have probability at most 2^-security_bits, *stuck* at most 2^-correctness_bits. The latter costs a
+session but no privacy; Bell et al. and Google's published parameters take 20 bits for it. The numbers of corrupt and of
+surviving neighbours are hypergeometric; a union bound covers the n clients.
 """
 
 from __future__ import annotations
@@ -40,14 +40,22 @@ LOG_2 = float(np.log(2.0))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumptions:
-    """What a cohort is promised to be, and how sure the promise must be.
+    """Threat model of a cohort, and the failure probabilities that are accepted.
 
     Args:
         corruption: largest fraction of clients that collude with the server, 0 to below 1.
-        dropout: largest fraction of clients that vanish during a sum, 0 to below 1.
-        malicious_server: whether the server may lie (about dropouts, keys, rosters) or only looks on.
-        security_bits: privacy fails with probability at most 2^-security_bits, beyond the primitives' own.
-        correctness_bits: the sum gets stuck with probability at most 2^-correctness_bits.
+        dropout: largest fraction of clients that drop out during a sum, 0 to below 1.
+        malicious_server: True if the server may violate the protocol (about dropouts, keys, rosters), False if it is
+            semi-honest.
+        security_bits: privacy fails with probability at most 2^-security_bits, in addition to the primitives' own.
+        correctness_bits: the sum cannot be completed with probability at most 2^-correctness_bits.
+
+    Raises:
+        ConfigurationError: a field is out of range.
+
+    >>> assumptions = Assumptions(corruption=0.1, dropout=0.3)
+    >>> assumptions.corrupt(100), assumptions.dropouts(100)
+    (10, 30)
     """
 
     corruption: float = 0.1
@@ -65,27 +73,27 @@ class Assumptions:
             raise ConfigurationError("security and correctness need a positive number of bits")
 
     def corrupt(self, n_clients: int) -> int:
-        """Largest number of corrupt clients."""
+        """Return the largest number of corrupt clients."""
         return int(np.floor(self.corruption * n_clients + 1e-9))
 
     def dropouts(self, n_clients: int) -> int:
-        """Largest number of dropouts."""
+        """Return the largest number of dropouts."""
         return int(np.floor(self.dropout * n_clients + 1e-9))
 
     def against_grinding(self, n_clients: int, *, graphs: int = 1) -> Self:
-        """Return the assumptions to plan with, so that these still hold after a server chose among drawn graphs."""
+        """Return assumptions to plan with, such that these hold even if a server chooses one of several graphs."""
         return replace(self, security_bits=self.security_bits + grinding_bits(n_clients, graphs=graphs))
 
     def plan_for(self, n_clients: int, degree: int) -> Plan | None:
-        """The lowest threshold that serves a sparse graph of this degree; None if none does."""
+        """Return the plan with the lowest threshold for a sparse graph of this degree; None if there is none."""
         return _with_degree(n_clients, degree, self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A graph's degree and a threshold, with what they guarantee (log2 of probabilities, -inf for never).
+    """Degree and threshold of a graph, with log2 of the failure probabilities (-inf for 0).
 
-    ``degree`` is n - 1 for the complete graph. Shares of a client lie with its neighbours and itself.
+    ``degree`` is n - 1 for the complete graph. A client's shares are held by its neighbours and itself.
     """
 
     n_clients: int
@@ -97,16 +105,16 @@ class Plan:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every pair of clients is joined."""
+        """True for the complete graph."""
         return self.degree == self.n_clients - 1
 
 
 @lru_cache(maxsize=256)
 def plan(n_clients: int, assumptions: Assumptions) -> Plan:
-    """The sparsest graph, with its lowest threshold, that meets the assumptions; the complete one if none does.
+    """Return the sparsest graph with the lowest threshold that meets the assumptions; the complete graph if none does.
 
     Raises:
-        ConfigurationError: not even the complete graph can: too much corruption and dropout at once.
+        ConfigurationError: not even the complete graph meets them: corruption and dropout are too large together.
     """
     for degree in _candidates(n_clients):
         found = _with_degree(n_clients, degree, assumptions)
@@ -116,10 +124,10 @@ def plan(n_clients: int, assumptions: Assumptions) -> Plan:
 
 
 def complete_plan(n_clients: int, assumptions: Assumptions) -> Plan:
-    """The complete graph's threshold: above what corrupt clients can open, at most what survives for sure.
+    """Return the plan of the complete graph: corrupt clients stay below its threshold, certain survivors reach it.
 
     Raises:
-        ConfigurationError: no threshold lies between the two.
+        ConfigurationError: there is no such threshold.
     """
     corrupt, n = assumptions.corrupt(n_clients), n_clients
     lowest = ((n + corrupt) // 2 if assumptions.malicious_server else max(n // 2, corrupt)) + 1
@@ -128,7 +136,7 @@ def complete_plan(n_clients: int, assumptions: Assumptions) -> Plan:
         raise ConfigurationError(
             f"{n} clients of which {corrupt} collude and {assumptions.dropouts(n)} vanish cannot be summed safely: "
             f"opening a secret must take at least {lowest} clients, and only {highest} are sure to stay. "
-            "Promise less corruption or fewer dropouts, or ask more clients"
+            "Assume less corruption or fewer dropouts, or ask more clients"
         )
     never = float("-inf")
     return Plan(n_clients=n, degree=n - 1, threshold=lowest, log2_opened=never, log2_split=never, log2_stuck=never)
@@ -139,7 +147,7 @@ def _candidates(n_clients: int) -> range:
 
 
 def _with_degree(n: int, degree: int, assumptions: Assumptions) -> Plan | None:
-    """The lowest threshold that serves this degree, or None."""
+    """Return the plan with the lowest threshold for this degree; None if there is none."""
     if assumptions.malicious_server:
         return _on_expander(n, degree, assumptions)
     per_event = -assumptions.security_bits - 1
@@ -160,7 +168,7 @@ def _with_degree(n: int, degree: int, assumptions: Assumptions) -> Plan | None:
 
 
 def _on_expander(n: int, degree: int, assumptions: Assumptions) -> Plan | None:
-    """The same against a server that lies."""
+    """Return the plan for a malicious server."""
     limit, fewest_neighbours = eigenvalue_limit(n, degree), least_degree(n, degree)
     corrupt = log2_at_least(n, assumptions.corrupt(n), degree)
     threshold = _first_rare(corrupt, -assumptions.security_bits) + 1 + limit
@@ -180,14 +188,14 @@ def _on_expander(n: int, degree: int, assumptions: Assumptions) -> Plan | None:
 
 
 def _first_rare(log2_tails: NDArray[np.float64], log2_limit: float) -> int:
-    """The fewest m so that more than m are as rare as the limit asks."""
+    """Return the smallest m such that more than m events are as rare as the limit."""
     return int(np.argmax(log2_tails <= log2_limit)) - 1
 
 
 def log2_split(n: int, degree: int, removed: int) -> float:
-    """log2 of a bound on the probability that ``removed`` random nodes cut a Harary graph.
+    """Return log2 of a bound on the probability that removing random nodes disconnects a Harary graph.
 
-    Two disjoint runs of degree / 2 successive nodes must go: n (n - degree - 1) / 2 places for them, each gone with
+    Two disjoint runs of degree / 2 successive nodes must be removed: n (n - degree - 1) / 2 places, each with
     probability C(n - degree, removed - degree) / C(n, removed).
     """
     if degree > removed:
@@ -198,13 +206,13 @@ def log2_split(n: int, degree: int, removed: int) -> float:
 
 
 def log2_at_least(n: int, marked: int, degree: int) -> NDArray[np.float64]:
-    """For m = 0 .. degree + 1: log2 of a bound on the probability that some client has >= m marked neighbours."""
+    """Return, for m = 0 .. degree + 1, log2 of a bound on P(some client has >= m marked neighbours)."""
     tails = np.logaddexp.accumulate(_log_pmf(n - 1, marked, degree)[::-1])[::-1]
     return _union_bound(np.append(tails, -np.inf), n)
 
 
 def log2_at_most(n: int, marked: int, degree: int) -> NDArray[np.float64]:
-    """For m = 0 .. degree: log2 of a bound on the probability that some client has <= m marked neighbours."""
+    """Return, for m = 0 .. degree, log2 of a bound on P(some client has <= m marked neighbours)."""
     return _union_bound(np.logaddexp.accumulate(_log_pmf(n - 1, marked, degree)), n)
 
 
@@ -214,7 +222,7 @@ def _union_bound(log_tails: NDArray[np.float64], n: int) -> NDArray[np.float64]:
 
 
 def _log_pmf(n: int, marked: int, drawn: int) -> NDArray[np.float64]:
-    """Log of the hypergeometric law of the marked among ``drawn`` of n, for 0 .. drawn."""
+    """Return the log of the hypergeometric probabilities of 0 .. ``drawn`` marked items."""
     marked = min(marked, n)
     m = np.arange(drawn + 1, dtype=np.float64)
     possible = (m <= marked) & (drawn - m <= n - marked)

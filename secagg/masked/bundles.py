@@ -1,7 +1,6 @@
-"""What travels in a series: the messages of one sum and of the next one's set-up, in one frame.
+"""Bundles: a message of the current sum of a series and one of the next set-up, in one frame.
 
-The frame is signed as every message is, and so is each of its parts: they belong to two sums, and each sum's session
-checks its own.
+The frame is signed, and so is each of its parts, since these belong to two sums whose sessions verify them separately.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, Frame, MessageType, Reade
 
 
 def write_bundle(parts: list[bytes]) -> bytes:
-    """The payload of a frame of messages."""
+    """Return the payload of a bundle of messages."""
     return b"".join(len(part).to_bytes(PART_SIZE_BYTES, "big") + part for part in parts)
 
 
 def read_bundle(frame: Frame, *, peer: PartyId) -> list[bytes]:
-    """One or two messages; a bundle never holds more."""
+    """Return the one or two messages of a bundle."""
     if frame.type is not MessageType.BUNDLE:
         raise MalformedMessageError(f"the messages of a series come in bundles, not as {frame.type.name}", peer=peer)
     reader, left = Reader(frame.payload, peer=peer), len(frame.payload)

@@ -1,4 +1,26 @@
-"""A client of a masked sum."""
+"""The client of a masked sum: Bonawitz et al., CCS 2017, Fig. 4.
+
+A client session is created by ``MaskedSum.client`` and used in this order:
+
+1. ``start()`` returns ADVERTISED_KEYS: two fresh public keys.
+2. ``receive(roster)`` returns SEALED_SHARES: shares of the mask key and of the self-mask seed, encrypted to neighbours.
+3. ``receive(delivery)`` returns MASKED_INPUT: y = x + PRG(b) + sum of +-PRG(s_uv) over the neighbours that shared.
+4. With identities only: ``receive(request)`` returns SURVIVOR_SIGNATURE, a signature on the survivors.
+5. ``receive(request)``, with identities ``receive(proof)``, returns UNMASK_SHARES: for every neighbour either the share
+   of its mask key (a dropout) or of its self-mask seed (a survivor), never both. The session is done.
+
+The caller transports the bytes. Any message that violates the protocol aborts the session and erases its secrets; a
+message of another session or a repeated one changes nothing.
+
+>>> import numpy as np
+>>> from secagg import Layout, MaskedSum, new_session_id
+>>> layout = Layout.of([("counts", 2, 100)])
+>>> protocol = MaskedSum(layout=layout, clients=(1, 2, 3), session_id=new_session_id())
+>>> client = protocol.client(1, np.array([3, 4]))
+>>> keys = client.start()  # send it to the server; give every message that comes back to receive()
+>>> client.state.value
+'keys sent'
+"""
 
 from __future__ import annotations
 
@@ -7,8 +29,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from secagg.client_input import check_now, resolve
 from secagg.config import SERVER
-from secagg.contribution import check_now, resolve
 from secagg.entropy import Entropy
 from secagg.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError, RepeatedMessageError
 from secagg.masked.messages import (
@@ -41,7 +63,7 @@ from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.primitives.shamir import SHARE_BYTES, split
 from secagg.ring import RingVector
-from secagg.sessions import Contribution, PartyId
+from secagg.sessions import ClientInput, PartyId
 from secagg.snapshots import CLIENT, Stored, binding
 from secagg.sums import NO_SECRETS, PartySecrets
 from secagg.wire import MessageType, Reader
@@ -52,7 +74,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False, repr=False)
 class ClientSecrets:
-    """All that a client must forget when its session ends."""
+    """Secrets of a client, erased when its session ends."""
 
     sealing: KeyPair
     masking: KeyPair
@@ -62,31 +84,32 @@ class ClientSecrets:
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class MaskedClientState:
-    """Where a client stands, its secrets until it forgets them, and what it was told.
+    """State of a client: its secrets until they are erased, and what it received.
 
-    Store it *before* the answer that led to it leaves: a client that is restored from an older state would answer a
-    second time, which the protocol forbids (``DurableClient`` keeps that order).
+    Store the state *before* sending the answer that led to it. A client restored from an older state would answer a
+    second time, which the protocol forbids (``DurableClient`` keeps this order).
     """
 
     state: ClientState = ClientState.READY
     secrets: ClientSecrets | None
     roster: dict[PartyId, AdvertisedKeys] = field(default_factory=dict)
     absent: frozenset[PartyId] = frozenset()
-    """Who shared nothing, as it was told and signed with its vector."""
+    """Clients that shared no secrets, as received from the server and signed with the vector."""
     dropouts: frozenset[PartyId] = frozenset()
     taken: set[bytes] = field(default_factory=set)
-    """The hashes of the messages that it answered."""
+    """Hashes of the answered messages."""
 
 
 class MaskedClient(Party, Stored[MaskedClientState]):
-    """u's side of Bonawitz et al. 2017, Fig. 4. Every fault but a foreign or repeated message aborts it.
+    """Client u of Bonawitz et al., CCS 2017, Fig. 4. The module docstring lists the calls in order.
 
     Args:
-        config: the public parameters, as this client knows them.
-        party: which client this is.
-        contribution: its vector; None while only the set-up runs (``begin_sum`` brings it).
-        secrets: its signing key, if the session has identities.
-        entropy: where its keys, seeds and shares come from.
+        config: the public parameters, from this client's own knowledge.
+        party: number of the client.
+        client_input: its vector, or a callable that returns it; None during a set-up ahead of the sum (``begin_sum``
+            provides it).
+        secrets: its signing key, with identities, and its approval callback.
+        entropy: source of its keys, seeds and shares.
     """
 
     _config: MaskedSum
@@ -95,74 +118,74 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         self,
         config: MaskedSum,
         party: PartyId,
-        contribution: Contribution | None,
+        client_input: ClientInput | None,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy,
     ) -> None:
         config.index(party)
-        if contribution is not None:
-            check_now(config.layout, contribution, len(config.clients))
+        if client_input is not None:
+            check_now(config.layout, client_input, len(config.clients))
         Party.__init__(self, config, party, secrets)
         self._table = AUTHENTICATED_CLIENT if config.is_authenticated else SEMI_HONEST_CLIENT
         self._entropy = entropy
-        self._contribution = contribution
+        self._client_input = client_input
         secrets_ = ClientSecrets(sealing=KeyPair.generate(entropy), masking=KeyPair.generate(entropy))
         self._kept = MaskedClientState(secrets=secrets_)
 
     @property
     def state(self) -> ClientState:
-        """Where it stands."""
+        """State of the session."""
         return self._kept.state
 
     @property
-    def bound_to(self) -> bytes:
-        """What ties a stored session to this one."""
+    def snapshot_id(self) -> bytes:
+        """Identifier that a snapshot must match to be restored."""
         return binding(CLIENT, self._config.digest, self.party)
 
     @property
     def setup_digest(self) -> bytes:
-        """What the messages of its set-up are bound to."""
+        """Digest in the header of the set-up messages."""
         return self._config.setup_digest
 
     def restore(self, snapshot: bytes) -> None:
-        """Go where the snapshot says; a vector that was sent is not kept any longer."""
+        """Restore the state of a snapshot; a vector that was sent is erased."""
         Stored.restore(self, snapshot)
         if self.state not in (ClientState.READY, ClientState.KEYS_SENT, ClientState.SHARES_SENT):
-            self._contribution = None
+            self._client_input = None
 
     def start(self) -> bytes:
-        """Round 0, AdvertiseKeys: two fresh public keys."""
+        """Return the message of round 0, AdvertiseKeys: two fresh public keys."""
         if self.state is not ClientState.READY:
             raise LocalProtocolError(f"start() begins a session once; this one is {self.state.value}")
         self._kept.state = ClientState.KEYS_SENT
         keys = AdvertisedKeys(sealing_key=self._own.sealing.public, masking_key=self._own.masking.public)
-        return self._say(MessageType.ADVERTISED_KEYS, keys.to_payload())
+        return self._seal_message(MessageType.ADVERTISED_KEYS, keys.to_payload())
 
-    def begin_sum(self, config: MaskedSum, contribution: Contribution) -> None:
-        """Give a client that was set up ahead the layout and context of its sum, and its vector.
+    def begin_sum(self, config: MaskedSum, client_input: ClientInput) -> None:
+        """Provide layout, context and vector of the sum to a client that was set up ahead.
 
         Raises:
-            LocalProtocolError: the sum has begun already.
+            LocalProtocolError: the sum has begun before.
             ConfigurationError: ``config`` belongs to another set-up.
         """
-        if self._contribution is not None or self.state not in (ClientState.KEYS_SENT, ClientState.SHARES_SENT):
+        if self._client_input is not None or self.state not in (ClientState.KEYS_SENT, ClientState.SHARES_SENT):
             raise LocalProtocolError(f"this client is {self.state.value}; it takes the sum it was set up for, once")
         if config.setup_digest != self.setup_digest:
             raise ConfigurationError("the sum differs from its set-up in session, cohort, graph, threshold or roster")
-        check_now(config.layout, contribution, len(config.clients))
-        self._config, self._contribution = config, contribution
+        check_now(config.layout, client_input, len(config.clients))
+        self._config, self._client_input = config, client_input
 
     def receive(self, message: bytes) -> bytes:
-        """Answer the server's next message."""
-        frame = self._hear(message)
+        """Return the answer to the server's next message; see ``ClientSession.receive`` for the errors."""
+        frame = self._open_message(message)
         fingerprint = hashlib.sha256(message).digest()
         if fingerprint in self._kept.taken:
             raise RepeatedMessageError(f"this {frame.type.name} was answered already", peer=SERVER)
         if self.state not in self._table:
             raise LocalProtocolError(f"this client is {self.state.value} and takes no {frame.type.name}")
         due, next_state, answer_type = self._table[self.state]
-        if due is MessageType.SHARE_DELIVERY is frame.type and self._contribution is None:
+        if due is MessageType.SHARE_DELIVERY is frame.type and self._client_input is None:
             raise LocalProtocolError("the set-up is complete, but begin_sum() has brought no vector yet")
         try:
             if frame.type is not due:
@@ -175,7 +198,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         self._kept.state = next_state
         if next_state is ClientState.DONE:
             self._forget(ClientState.DONE)
-        return self._say(answer_type, payload)
+        return self._seal_message(answer_type, payload)
 
     def _answers(self) -> dict[MessageType, Callable[[Reader], bytes]]:
         return {
@@ -241,16 +264,16 @@ class MaskedClient(Party, Stored[MaskedClientState]):
             self._check_absent(sealed.keys())
         self._own.shares |= {sender: self._open(sender, box) for sender, box in sealed.items()}
         layout = self._config.layout
-        assert self._contribution is not None
-        vector = RingVector.encode(layout, resolve(layout, self._contribution, len(self._config.clients)))
+        assert self._client_input is not None
+        vector = RingVector.encode(layout, resolve(layout, self._client_input, len(self._config.clients)))
         if self._identity is None:
-            self._agree(None)
+            self._ask_consent(None)
         add_masks(vector, self._masks(), self._config.digest)
-        self._contribution = None
+        self._client_input = None
         return self._signed_peers() + self._config.encoder.encode(vector, self._config)
 
     def _check_absent(self, came: Collection[PartyId]) -> None:
-        """Refuse a delivery that does not hold the shares of exactly those neighbours that shared some."""
+        """Refuse a delivery without the shares of exactly those neighbours that shared secrets."""
         absent = self._kept.absent
         if not absent <= set(self._config.clients) - {self.party} or (
             set(self._config.neighbours(self.party)) - absent != set(came)
@@ -303,23 +326,23 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         if self._identity is None:
             return self._revealed()
         self._check_parts()
-        self._agree(tuple(sorted(set(self._config.clients) - self._kept.dropouts)))
+        self._ask_consent(tuple(sorted(set(self._config.clients) - self._kept.dropouts)))
         signature = sign_survivors(self._identity, self._kept.dropouts, self._config.digest)
         return SurvivorSignature(signature=signature).to_payload()
 
     def _check_parts(self) -> None:
-        """Refuse survivors that could fall into parts: see docs/explanation/expander.md."""
+        """Refuse survivors whose masking graph could be disconnected: see docs/explanation/expander.md."""
         if not self._kept.absent <= self._kept.dropouts:
             raise RemoteProtocolError(
                 f"the unmask request makes survivors of some of the {len(self._kept.absent)} parties that shared "
                 "nothing, as this client was told and signed; nothing is revealed",
                 peer=SERVER,
             )
-        lonely = self._config.lonely(set(self._config.clients) - self._kept.dropouts)
-        if lonely is not None:
+        unrecoverable = self._config.unrecoverable(set(self._config.clients) - self._kept.dropouts)
+        if unrecoverable is not None:
             raise RemoteProtocolError(
                 f"{self._config.shares_needed} survivors must hold shares of each survivor, the unmask request leaves "
-                f"party {lonely} fewer; nothing is revealed",
+                f"party {unrecoverable} fewer; nothing is revealed",
                 peer=SERVER,
             )
 
@@ -349,7 +372,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         return self._revealed()
 
     def _check_peers(self, signed: dict[PartyId, bytes]) -> None:
-        """Refuse to open a neighbour that did not mask with all its surviving neighbours, as this client did."""
+        """Refuse to reveal shares unless every surviving neighbour signed the same set of masking peers."""
         told = peers_statement(self._kept.absent, self._config.digest)
         near = set(self._config.neighbours(self.party)) - self._kept.dropouts
         if signed.keys() != near:
@@ -422,6 +445,6 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         return self._kept.secrets
 
     def _forget(self, state: ClientState) -> None:
-        """Enter a final state and drop every secret (Python may keep copies in memory: see the threat model)."""
+        """Enter a final state and erase every secret (Python may keep copies in memory: see the threat model)."""
         self._kept.state, self._kept.secrets, self._kept.roster = state, None, {}
-        self._contribution = None
+        self._client_input = None

@@ -1,4 +1,4 @@
-"""The automaton's table as a diagram for the docs (Mermaid)."""
+"""State diagram of a client for the docs, generated from the transition table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from secagg.wire import MessageType
 
 
 def state_diagram(table: ClientTable) -> str:
-    """A Mermaid state diagram: what comes in / what goes out. Every state but the last leads to ABORTED on a fault."""
+    """Return a Mermaid state diagram: message received / message sent. Every fault leads to ABORTED."""
     lines = [
         "stateDiagram-v2",
         f"    [*] --> {ClientState.READY.name}",

@@ -1,9 +1,9 @@
-"""A fixed sparse graph on any number of places, with a proof that it keeps no two parts apart: its second eigenvalue.
+"""Expander graphs on any number of places, with a proven bound on the second eigenvalue.
 
 *Construction.* n places are laid out in ``turns`` rows of ``blocks``, place = row blocks + column, the last row perhaps
 short. A move (s, v) joins column i of row x to column i + s of row x + v_i, all cyclic, and each is drawn once for each
 number of places and degree. With s from 1 to (blocks - 1) // 2 and other turns v_i in each move of one s no edge comes
-twice, so all have ``degree`` neighbours, but for those whose neighbour would stand where the last row ends.
+twice, so all have ``degree`` neighbours, except those with a neighbour beyond the end of the last row.
 
 *Proof.* Shifting all rows is a symmetry, so the whole layout's eigenvalues are those of one Hermitian matrix of
 ``blocks`` x ``blocks`` for each of the ``turns`` characters of the rows: A_j = sum over moves and columns of exp(2 pi i
@@ -12,7 +12,7 @@ below a limit is proved by Cholesky factors of limit - A_j, with degree / blocks
 the ones live: a factor that floating point finds belongs to a matrix close by. Leaving out the places that the last row
 lacks takes rows and columns away, and raises no eigenvalue's place (Cauchy). The law is Rump's (BIT 2006, "Verification
 of positive definiteness"): where a Cholesky factorisation of M runs through in double precision, M is above -(b + 2) u
-trace(M), u = 2^-53, here eight times that for complex numbers. Beside it the entries are wrong by at most 2^5 u for
+trace(M), u = 2^-53, here eight times that for complex numbers. In addition the entries are wrong by at most 2^5 u for
 each move. All of that is below 2^-15 for degrees up to 2^20 and blocks up to 64, and ``SPARE`` is more.
 """
 
@@ -31,11 +31,11 @@ from numpy.typing import NDArray
 SPARE = 2.0**-10
 Places = TypeVar("Places", int, NDArray[np.int64])
 AT_ONCE = 256
-"""Characters in memory at a time: 16 MB of matrices."""
+"""Number of characters in memory at a time: 16 MB of matrices."""
 
 
 def words(label: bytes) -> Iterator[int]:
-    """64-bit big-endian words of SHA-256(label, counter)."""
+    """Yield 64-bit big-endian words of SHA-256(label, counter)."""
     counter = 0
     while True:
         block = hashlib.sha256(label + counter.to_bytes(8, "big")).digest()
@@ -45,24 +45,24 @@ def words(label: bytes) -> Iterator[int]:
 
 
 def below(bound: int, drawn: Iterator[int]) -> int:
-    """A number below the bound, without bias: words that would make one are skipped."""
+    """Return an unbiased number below the bound, by rejection sampling."""
     limit = 2**64 - 2**64 % bound
     return next(word for word in drawn if word < limit) % bound
 
 
 def eigenvalue_limit(n: int, degree: int) -> int:
-    """What the second eigenvalue must be below: 2.1 sqrt(k (n - k) / n), rounded up; random graphs have about 2."""
+    """Return the limit of the second eigenvalue: 2.1 sqrt(k (n - k) / n), rounded up; random graphs have about 2."""
     return math.isqrt(441 * degree * (n - degree) // (100 * n)) + 1
 
 
 def blocks_of(n: int) -> int:
-    """How many columns n places take: those that leave the fewest gaps in the last row, and of these the most."""
+    """Return the number of columns for n places: the fewest gaps in the last row, then the most columns."""
     most = max(3, min(64, n // 8))
     return min(range(max(3, most // 2), most + 1), key=lambda blocks: (-n % blocks, -blocks))
 
 
 def least_degree(n: int, degree: int) -> int:
-    """The fewest neighbours that a place can have: one less for each gap."""
+    """Return the smallest possible number of neighbours: one less for each gap."""
     return degree - -n % blocks_of(n)
 
 
@@ -77,7 +77,7 @@ class Expander:
     moves: tuple[tuple[int, NDArray[np.int64]], ...]
 
     def neighbours(self, places: Places) -> Iterator[Places]:
-        """Where each of ``degree`` steps leads from a place, or from many; n or above where the row has a gap."""
+        """Yield the neighbours of one or many places; n or above for a gap in the last row."""
         row, column = divmod(places, self.blocks)
         for shift, turn in self.moves:
             yield (row + turn[column]) % self.turns * self.blocks + (column + shift) % self.blocks
@@ -85,7 +85,7 @@ class Expander:
             yield (row - turn[before]) % self.turns * self.blocks + before
 
     def count(self, marked: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """How many marked neighbours each place has."""
+        """Return the number of marked neighbours of each place."""
         at = np.append(marked, np.zeros(self.blocks * self.turns - self.n, dtype=np.bool_))
         counts = np.zeros(self.n, dtype=np.int64)
         for there in self.neighbours(np.arange(self.n)):
@@ -93,7 +93,7 @@ class Expander:
         return counts
 
     def is_below(self, limit: float) -> bool:
-        """Whether it is certain that its second largest eigenvalue is below a limit."""
+        """Return whether the second largest eigenvalue is proven to be below a limit."""
         try:
             for first in range(0, self.turns // 2 + 1, AT_ONCE):
                 characters = np.arange(first, min(first + AT_ONCE, self.turns // 2 + 1))
@@ -103,7 +103,7 @@ class Expander:
         return True
 
     def _matrices(self, characters: NDArray[np.int64]) -> NDArray[np.complex128]:
-        """A_j, that of j = 0 less its largest eigenvalue; j and turns - j have the same ones."""
+        """Return A_j, for j = 0 without its largest eigenvalue; j and turns - j have the same eigenvalues."""
         matrices = np.zeros((len(characters), self.blocks, self.blocks), dtype=np.complex128)
         column = np.arange(self.blocks)
         for shift, turn in self.moves:
@@ -116,9 +116,9 @@ class Expander:
 
 @lru_cache(maxsize=8)
 def expander(n: int, degree: int) -> Expander | None:
-    """The graph of this many places and this degree, the same everywhere; None where the layout has no room for it.
+    """Return the graph of n places and this degree; None if the layout does not fit.
 
-    Only integers and SHA-256 go into it.
+    It is computed from integers and SHA-256 only, so it is the same on every machine.
     """
     blocks = blocks_of(n)
     turns, shifts = -(-n // blocks), (blocks - 1) // 2
@@ -136,7 +136,7 @@ def expander(n: int, degree: int) -> Expander | None:
 
 
 def _distinct(count: int, bound: int, drawn: Iterator[int]) -> list[int]:
-    """So many different numbers below the bound, as they are drawn."""
+    """Draw ``count`` different numbers below the bound."""
     chosen: dict[int, None] = {}
     while len(chosen) < count:
         chosen[below(bound, drawn)] = None
@@ -145,6 +145,6 @@ def _distinct(count: int, bound: int, drawn: Iterator[int]) -> list[int]:
 
 @lru_cache(maxsize=256)
 def is_certified(n: int, degree: int) -> bool:
-    """Whether there is such a graph, and its second eigenvalue is proved to be below ``eigenvalue_limit``."""
+    """Return whether the graph exists and its second eigenvalue is proven to be below ``eigenvalue_limit``."""
     graph = expander(n, degree)
     return graph is not None and graph.is_below(eigenvalue_limit(n, degree))

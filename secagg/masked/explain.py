@@ -1,4 +1,4 @@
-"""What the parameters of a masked sum guarantee and cost, in words and numbers."""
+"""Text about the guarantees and costs of masked sums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def client_cost(config: MaskedSum) -> PartyCost:
-    """The cost from the message formats; a test holds it against a real run."""
+    """Return a client's cost, computed from the message formats; a test compares it with a real run."""
     neighbours = config.holders - 1
     keys = 2 * PUBLIC_KEY_BYTES
     sealed = COUNT_BYTES + neighbours * (PARTY_BYTES + SEALED_BYTES)
@@ -36,10 +36,10 @@ def client_cost(config: MaskedSum) -> PartyCost:
 
 
 def later_cost(config: MaskedSum) -> PartyCost:
-    """A client's cost of a sum of a series from the second on; a test holds it against a real run.
+    """Return a client's cost of a later sum of a series; a test compares it with a real run.
 
-    The same messages, each a part of a bundle: the next sum's keys beside the vector, its shares beside the answer to
-    the unmask request, its roster beside that request.
+    The messages are the same, bundled: the next sum's keys with the vector, its roster with the unmask request, its
+    shares with the answer to that request.
     """
     alone, further_rounds = client_cost(config), 1 if config.is_authenticated else 0
     beside = HEADER_BYTES + config.signature_bytes
@@ -53,19 +53,19 @@ def later_cost(config: MaskedSum) -> PartyCost:
 
 
 def explain(config: MaskedSum) -> str:
-    """A paragraph a line: the graph, who must not collude, what may go wrong and how likely, what it costs."""
+    """Describe the graph, trust assumptions, failure probabilities and costs, one per line."""
     what = f"{config.name} sum over {_cohort(config)}, session {config.session_id.hex()[:16]}..."
     return "\n".join([what, *_guarantees(config), f"  a client {client_cost(config)}"])
 
 
 def explain_series(config: MaskedSum) -> str:
-    """The same of a series, from the parameters of any of its sums."""
+    """Describe a series, from the parameters of any of its sums."""
     return "\n".join(
         [
             f"series of {config.name} sums over {_cohort(config)}, each sum with keys, seeds and shares of its own",
             *_guarantees(config),
-            f"  in the first sum a client sends {client_cost(config).messages_up} messages; the last of them carry the "
-            "second sum's set-up",
+            f"  in the first sum a client sends {client_cost(config).messages_up} messages; the last of them contain "
+            "the second sum's set-up",
             f"  in each sum after it a client {later_cost(config)}",
             "  a client that misses a vector or an unmasking stays out until a new series begins",
         ]
@@ -83,14 +83,14 @@ def _kind(config: MaskedSum) -> str:
 
 def _guarantees(config: MaskedSum) -> list[str]:
     server = (
-        "the server may lie: the roster's identities sign all that is said, and who survives"
-        if config.guarantee.server_may_lie
-        else "SEMI-HONEST: the server may look on but not lie; there are no identities (for simulations)"
+        "MALICIOUS SERVER: all messages and the survivor set are signed by the roster's identities"
+        if config.guarantee.malicious_server
+        else "SEMI-HONEST: the server must follow the protocol; there are no identities (for simulations)"
     )
     return [
         f"  {server}",
-        f"  a secret is shared among {config.holders} holders; {config.shares_needed} of them open it",
-        f"  private while at most {config.harmless_colluders} of the {len(config.clients)} clients collude with the "
+        f"  a secret is shared among {config.holders} holders; {config.shares_needed} of them reconstruct it",
+        f"  private while at most {config.max_colluding_clients} of the {len(config.clients)} clients collude with the "
         "server",
         f"  a total holds at least {config.survivors_needed} clients, else none is released"
         + (f"; {config.signatures_needed} must sign the survivor set" if config.is_authenticated else ""),
@@ -101,14 +101,14 @@ def _guarantees(config: MaskedSum) -> list[str]:
 def _probabilities(config: MaskedSum) -> list[str]:
     n, promised = len(config.clients), config.assumptions
     if promised is None:
-        return ["  no corruption or dropout rate was promised: the two lines above hold for certain"]
+        return ["  no corruption or dropout rate was assumed: the two lines above hold for certain"]
     plan = complete_plan(n, promised) if config.degree is None else promised.plan_for(n, config.degree)
     assert plan is not None, "the parameters checked that there is a plan"
     return [
-        f"  promised: at most {promised.corrupt(n)} corrupt clients and {promised.dropouts(n)} dropouts; then",
-        f"    some client's secrets can be opened with probability <= {_power(plan.log2_opened)}",
-        f"    the sum falls into parts               with probability <= {_power(plan.log2_split)}",
-        f"    the sum gets stuck                     with probability <= {_power(plan.log2_stuck)}",
+        f"  assumed: at most {promised.corrupt(n)} corrupt clients and {promised.dropouts(n)} dropouts; then",
+        f"    some client's secrets are reconstructed with probability <= {_power(plan.log2_opened)}",
+        f"    the sum falls into parts                with probability <= {_power(plan.log2_split)}",
+        f"    the sum cannot be completed             with probability <= {_power(plan.log2_stuck)}",
     ]
 
 

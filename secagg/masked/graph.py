@@ -1,4 +1,4 @@
-"""Who is whose neighbour: a ring, or an expander, over a permutation drawn from a public seed."""
+"""Sparse graphs of clients: a Harary graph or an expander over a permutation drawn from a public seed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from secagg.sessions import PartyId
 
 
 def harary_neighbours(clients: tuple[PartyId, ...], degree: int, seed: bytes, party: PartyId) -> tuple[PartyId, ...]:
-    """The ``degree`` clients next to ``party`` on the ring of permuted clients, half on either side, ascending.
+    """Return the ``degree`` clients next to ``party`` on the ring of permuted clients, half on either side, ascending.
 
     Args:
         clients: the cohort, ascending.
         degree: even, 2 to n - 1.
-        seed: public; whoever can choose it after knowing who is corrupt can surround a client.
+        seed: public seed. An adversary that chooses it knowing the corrupt clients can surround a client.
         party: one of the clients.
     """
     ring, place = _permuted(clients, seed)
@@ -28,10 +28,10 @@ def harary_neighbours(clients: tuple[PartyId, ...], degree: int, seed: bytes, pa
 
 
 def expander_neighbours(clients: tuple[PartyId, ...], degree: int, seed: bytes, party: PartyId) -> tuple[PartyId, ...]:
-    """The at most ``degree`` clients next to ``party`` on the expander of permuted clients, ascending.
+    """Return the at most ``degree`` neighbours of ``party`` on the expander of permuted clients, ascending.
 
     Raises:
-        ConfigurationError: there is no such expander.
+        ConfigurationError: there is no expander of this degree.
     """
     permuted, place = _permuted(clients, seed)
     there = _expander(len(clients), degree).neighbours(place[party])
@@ -41,7 +41,7 @@ def expander_neighbours(clients: tuple[PartyId, ...], degree: int, seed: bytes, 
 def fewest_holders(
     clients: tuple[PartyId, ...], degree: int, seed: bytes, survivors: Collection[PartyId]
 ) -> tuple[int, PartyId]:
-    """How many survivors hold shares of a survivor's secrets on the expander, itself too, and whose are fewest."""
+    """Return the smallest number of surviving holders of a survivor's shares (itself included), and that survivor."""
     permuted, place = _permuted(clients, seed)
     survives = np.zeros(len(clients), dtype=np.bool_)
     survives[[place[party] for party in survivors]] = True
@@ -61,7 +61,7 @@ def _expander(n: int, degree: int) -> Expander:
 
 @lru_cache(maxsize=8)
 def _permuted(clients: tuple[PartyId, ...], seed: bytes) -> tuple[tuple[PartyId, ...], dict[PartyId, int]]:
-    """The permutation: Fisher-Yates from the last place down, each place by unbiased rejection sampling."""
+    """Return the permutation: Fisher-Yates from the last place down, with unbiased rejection sampling."""
     ring = list(clients)
     drawn = words(b"analytic-secagg/1 neighbour graph" + seed)
     for last in range(len(ring) - 1, 0, -1):

@@ -1,4 +1,4 @@
-"""What the parties of a masked sum say: payloads of a fixed form, bounded by the configuration."""
+"""Messages of a masked sum: payloads of a fixed form, bounded by the configuration."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ class AdvertisedKeys:
     signature: bytes = b""
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return self.sealing_key + self.masking_key
 
     @property
     def entry(self) -> bytes:
-        """What a roster says of them."""
+        """The roster entry of these keys."""
         return self.to_payload() + self.signature
 
     @classmethod
     def read(cls, reader: Reader, *, signature: bytes) -> Self:
-        """Take the payload apart; the signature stands after it."""
+        """Parse a payload; the signature follows it."""
         keys = cls.parse(reader.take(2 * PUBLIC_KEY_BYTES) + signature)
         reader.end()
         return keys
 
     @classmethod
     def parse(cls, entry: bytes) -> Self:
-        """The keys of a payload or a roster entry of the right length."""
+        """Parse a payload or roster entry of the right length."""
         sealing_key, rest = entry[:PUBLIC_KEY_BYTES], entry[PUBLIC_KEY_BYTES:]
         return cls(sealing_key=sealing_key, masking_key=rest[:PUBLIC_KEY_BYTES], signature=rest[PUBLIC_KEY_BYTES:])
 
@@ -58,12 +58,12 @@ class Roster:
     keys: dict[PartyId, AdvertisedKeys]
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return write_entries({party: keys.entry for party, keys in self.keys.items()})
 
     @classmethod
     def read(cls, reader: Reader, *, signature_bytes: int) -> Self:
-        """Take the payload apart."""
+        """Parse a payload."""
         entries = reader.entries(2 * PUBLIC_KEY_BYTES + signature_bytes)
         reader.end()
         return cls(keys={party: AdvertisedKeys.parse(entry) for party, entry in entries.items()})
@@ -71,18 +71,18 @@ class Roster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedShares:
-    """Client to server, round 1: a sealed pair of shares for each neighbour, and what commits to its self-mask."""
+    """Client to server, round 1: an encrypted pair of shares for each neighbour, and a self-mask commitment."""
 
     commitment: bytes
     sealed: dict[PartyId, bytes]
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return self.commitment + write_entries(self.sealed)
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        """Take the payload apart."""
+        """Parse a payload."""
         message = cls(commitment=reader.take(COMMITMENT_BYTES), sealed=reader.entries(SEALED_BYTES))
         reader.end()
         return message
@@ -90,21 +90,21 @@ class SealedShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareDelivery:
-    """Server to client, round 2: the sealed shares that its neighbours made for it.
+    """Server to client, round 2: the encrypted shares of its neighbours.
 
-    Where peers are signed it first names all of the cohort that shared nothing; elsewhere ``absent`` is None.
+    If peers are signed it also lists all clients of the cohort without shares; otherwise ``absent`` is None.
     """
 
     sealed: dict[PartyId, bytes]
     absent: tuple[PartyId, ...] | None = None
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return (b"" if self.absent is None else write_parties(self.absent)) + write_entries(self.sealed)
 
     @classmethod
     def read(cls, reader: Reader, *, signs_peers: bool = False) -> Self:
-        """Take the payload apart."""
+        """Parse a payload."""
         absent = tuple(reader.entries(0)) if signs_peers else None
         message = cls(absent=absent, sealed=reader.entries(SEALED_BYTES))
         reader.end()
@@ -113,20 +113,20 @@ class ShareDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnmaskRequest:
-    """Server to client: which clients of the whole cohort are not in the sum.
+    """Server to client: the dropouts of the whole cohort.
 
-    It names the dropouts only. All others are survivors, so that no request can ask for both secrets of one client.
+    All other clients are survivors, so that no request can ask for both secrets of one client.
     """
 
     dropouts: tuple[PartyId, ...]
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return write_parties(self.dropouts)
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        """Take the payload apart."""
+        """Parse a payload."""
         message = cls(dropouts=tuple(reader.entries(0)))
         reader.end()
         return message
@@ -134,17 +134,17 @@ class UnmaskRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurvivorSignature:
-    """Client to server: that it was told this set of survivors, and no other."""
+    """Client to server: its signature on the survivor set."""
 
     signature: bytes
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return self.signature
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        """Take the payload apart."""
+        """Parse a payload."""
         message = cls(signature=reader.take(SIGNATURE_BYTES))
         reader.end()
         return message
@@ -154,19 +154,19 @@ class SurvivorSignature:
 class SurvivorProof:
     """Server to client: enough survivors' signatures on one survivor set.
 
-    Where peers are signed also what each of the client's surviving neighbours signed of whom it masked with.
+    If peers are signed, also the signature of each surviving neighbour on its masking peers.
     """
 
     signatures: dict[PartyId, bytes]
     peers: dict[PartyId, bytes] | None = None
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return write_entries(self.signatures) + (b"" if self.peers is None else write_entries(self.peers))
 
     @classmethod
     def read(cls, reader: Reader, *, signs_peers: bool = False) -> Self:
-        """Take the payload apart."""
+        """Parse a payload."""
         signatures = reader.entries(SIGNATURE_BYTES)
         message = cls(signatures=signatures, peers=reader.entries(SIGNATURE_BYTES) if signs_peers else None)
         reader.end()
@@ -181,12 +181,12 @@ class UnmaskShares:
     self_mask_shares: dict[PartyId, bytes] = field(repr=False)
 
     def to_payload(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         return write_entries(self.mask_key_shares) + write_entries(self.self_mask_shares)
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        """Take the payload apart."""
+        """Parse a payload."""
         message = cls(mask_key_shares=reader.entries(SHARE_BYTES), self_mask_shares=reader.entries(SHARE_BYTES))
         reader.end()
         return message

@@ -1,4 +1,4 @@
-"""Masked sums: the public parameters, checked when they are made, and everybody's sessions."""
+"""Masked sums: public parameters, checked on construction, and the sessions of all parties."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from secagg.beacon import DrawnGraph
-from secagg.config import harmless_colluders, two_thirds
+from secagg.config import max_colluding_clients, two_thirds
 from secagg.costs import PartyCost
 from secagg.encoder import EncodedSum
 from secagg.encoding import length_prefixed
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import ConfigurationError, InvalidVectorError
 from secagg.layout import Layout
-from secagg.masked.adversary import opened_upload
+from secagg.masked.adversary import unmask_upload
 from secagg.masked.assumptions import Assumptions, complete_plan, plan
 from secagg.masked.client import MaskedClient
 from secagg.masked.explain import client_cost, explain
@@ -24,8 +24,8 @@ from secagg.masked.graph import expander_neighbours, fewest_holders, harary_neig
 from secagg.masked.server import MaskedServer
 from secagg.masked.states import SETUP_MESSAGES
 from secagg.ring import RingVector
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
-from secagg.sums import CLIENT_ROLE, NO_SECRETS, Guarantee, Knowledge, PartySecrets, Upload
+from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, CoalitionView, Guarantee, PartySecrets, Upload
 from secagg.wire import MessageType
 
 
@@ -33,21 +33,32 @@ from secagg.wire import MessageType
 class MaskedSum(EncodedSum):
     """A sum of doubly masked vectors: Bonawitz et al., CCS 2017, Fig. 4, on the graph of Bell et al., CCS 2020.
 
-    Keys, shares, masked vector, (with identities: agreement on the survivors,) unmasking. The server learns the sum
-    over at least ``survivors_needed`` clients and nothing else, unless it colludes with more clients than assumed. What
-    travels are masked ring words, or, with ``Encrypted`` as the encoder, their ciphertexts.
+    The rounds are keys, secret shares, masked vectors, with identities agreement on the survivors, and unmasking. The
+    server learns the sum over at least ``survivors_needed`` clients and nothing else, unless more clients than assumed
+    collude with it. Uploads are masked ring words or, with an ``Encrypted`` encoder, their ciphertexts.
 
     Args:
-        threshold: shares that open a secret. None takes the lowest that ``assumptions`` allow on this graph; on the
-            complete graph without ``assumptions`` two thirds of the cohort, rounded down, plus one.
-        degree: neighbours of a client in a sparse graph, even: an expander with identities, a Harary graph without;
-            None is the complete graph.
-        graph_seed: public seed of the sparse graph, 16 to 64 bytes, fixed by nobody who could gain from it: a server
-            that chooses it after it knows whom it controls can surround a client. ``seed_of_beacon`` makes one that
-            sites can check.
-        assumptions: what the cohort is promised to be. None promises nothing beyond what the threshold implies.
-        identities: with them survivor sets are signed too and the server may be malicious; without, it must be
-            semi-honest: it may look, but not lie.
+        layout: see ``SumConfig``; likewise ``clients``, ``session_id``, ``context``, ``server_identity``.
+        threshold: Shamir threshold of the clients' secrets. None takes the lowest that ``assumptions`` allow; without
+            assumptions, on the complete graph, two thirds of the cohort, rounded down, plus one.
+        degree: number of neighbours in a sparse graph, even: an expander with identities, a Harary graph without. None
+            takes the complete graph.
+        graph_seed: public seed of the sparse graph, 16 to 64 bytes. A server that chooses it knowing the colluding
+            clients could surround a client with them; ``seed_of_beacon`` derives a seed that sites can verify.
+        assumptions: threat model of the cohort. None assumes nothing beyond the threshold.
+        identities: Ed25519 public keys, aligned with ``clients``. With them clients sign the survivor set and the
+            server may be malicious; without them it must be semi-honest.
+
+    Raises:
+        ConfigurationError: the parameters are unsafe or contradict each other.
+
+    >>> import numpy as np
+    >>> from secagg import new_session_id, run_in_memory
+    >>> layout = Layout.of([("counts", 2, 100)])
+    >>> protocol = MaskedSum(layout=layout, clients=(1, 2, 3, 4), session_id=new_session_id())
+    >>> run = run_in_memory(protocol, {party: np.array([party, 10]) for party in protocol.clients})
+    >>> run.result.total, run.result.survivors
+    (array([10, 40]), (1, 2, 3, 4))
     """
 
     MASKED: ClassVar[bool] = True
@@ -78,7 +89,11 @@ class MaskedSum(EncodedSum):
         identities: tuple[bytes, ...] = (),
         server_identity: bytes = b"",
     ) -> Self:
-        """The sum on the sparsest graph that meets the assumptions; the complete graph where none does."""
+        """Create the sum on the sparsest graph that meets the assumptions, or on the complete graph.
+
+        Raises:
+            ConfigurationError: not even the complete graph meets the assumptions.
+        """
         found = plan(len(clients), assumptions)
         return cls(
             layout=layout,
@@ -95,21 +110,21 @@ class MaskedSum(EncodedSum):
 
     @property
     def name(self) -> str:
-        """The mode's name."""
+        """Name of the mode."""
         return self.encoder.name_of("masked")
 
     def digest_of(self, type_: MessageType | None) -> bytes:
-        """Return the set-up's digest for its messages: they may travel before layout and context are known."""
+        """Return the digest in the header of messages of a type; that of the set-up for set-up messages."""
         return self.setup_digest if type_ in SETUP_MESSAGES else self.digest
 
     @property
     def holders(self) -> int:
-        """How many hold a share of a client's secrets: its neighbours and itself."""
+        """Number of holders of a client's shares: its neighbours and itself."""
         return len(self.clients) if self.degree is None else self.degree + 1
 
     @property
     def shares_needed(self) -> int:
-        """Shares that open a secret: the threshold, with its default worked out."""
+        """The Shamir threshold, with its default resolved."""
         if self.threshold is not None:
             return self.threshold
         if self.degree is None and self.assumptions is not None:
@@ -118,7 +133,7 @@ class MaskedSum(EncodedSum):
 
     @property
     def corrupt(self) -> int:
-        """Largest number of clients that may collude with the server and open no other client's secrets."""
+        """Largest number of colluding clients that cannot reconstruct another client's secrets."""
         n = len(self.clients)
         if self.assumptions is not None:
             return self.assumptions.corrupt(n)
@@ -126,23 +141,23 @@ class MaskedSum(EncodedSum):
 
     @property
     def survivors_needed(self) -> int:
-        """Fewest clients whose vectors a released total holds."""
+        """Minimum number of clients whose vectors a released total contains."""
         n = len(self.clients)
         fewest = self.shares_needed if self.degree is None else n - self._promised().dropouts(n)
         return max(fewest, self.signatures_needed)
 
     @property
-    def harmless_colluders(self) -> int:
-        """Largest number that may collude with the server: they open no secret, and every total holds two others."""
-        return min(self.corrupt, harmless_colluders(self.survivors_needed))
+    def max_colluding_clients(self) -> int:
+        """Largest number of colluding clients with which every other client's vector stays hidden."""
+        return min(self.corrupt, max_colluding_clients(self.survivors_needed))
 
     @property
     def signatures_needed(self) -> int:
-        """Signatures on one survivor set, so that no two different sets can have as many; 0 without identities."""
+        """Number of signatures that only one survivor set can have; 0 without identities."""
         return (len(self.clients) + self.corrupt) // 2 + 1 if self.is_authenticated else 0
 
     def neighbours(self, party: PartyId) -> tuple[PartyId, ...]:
-        """The clients that ``party`` shares pairwise masks and secret shares with, ascending."""
+        """Return the clients with which ``party`` shares pairwise masks and secret shares, ascending."""
         if self.degree is None:
             return tuple(other for other in self.clients if other != party)
         near = expander_neighbours if self.signs_peers else harary_neighbours
@@ -150,13 +165,13 @@ class MaskedSum(EncodedSum):
 
     @property
     def signs_peers(self) -> bool:
-        """Whether clients sign whom they masked with: where the graph is sparse and the server may lie."""
+        """True if clients sign their set of masking peers: on sparse graphs with identities."""
         return self.degree is not None and self.is_authenticated
 
-    def lonely(self, survivors: Collection[PartyId]) -> PartyId | None:
-        """A survivor whose secrets fewer survivors hold than it takes, so that no sum may be unmasked; None if none.
+    def unrecoverable(self, survivors: Collection[PartyId]) -> PartyId | None:
+        """Return a survivor whose shares are held by fewer survivors than the threshold; None if there is none.
 
-        Where peers are signed alone; elsewhere too few shares say the same.
+        Checked only if ``signs_peers``; otherwise the number of shares shows it.
         """
         if self.degree is None or not self.signs_peers:
             return None
@@ -164,24 +179,24 @@ class MaskedSum(EncodedSum):
         return party if holders < self.shares_needed else None
 
     def point(self, party: PartyId) -> int:
-        """Where a client's Shamir shares are evaluated: its place in the cohort, from 1."""
+        """Return the evaluation point of a client's Shamir shares: its place in the cohort, from 1."""
         return self.index(party) + 1
 
     @property
     def guarantee(self) -> Guarantee:
-        """Uploads open to the server with as many clients as hold a secret's threshold, and with the key holder."""
+        """Guarantees: the server needs a threshold of colluding clients, and the key holder, to read an upload."""
         promised = None if self.degree is None else self._promised()
         return Guarantee(
-            survivors_needed=self.survivors_needed,
-            harmless_clients=self.harmless_colluders,
+            min_survivors=self.survivors_needed,
+            max_colluding_clients=self.max_colluding_clients,
             assumed_colluders=self.corrupt if self.assumptions is not None else 0,
             security_bits=promised.security_bits if promised else math.inf,
             correctness_bits=promised.correctness_bits if promised else math.inf,
             drawn_graph=DrawnGraph(clients=self.clients, seed=self.graph_seed) if promised else None,
             threshold=self.shares_needed,
-            opening_clients=min(self.shares_needed, len(self.clients) - 1),
-            opening_helpers=self.helpers,
-            server_may_lie=self.is_authenticated,
+            client_reconstruction_threshold=min(self.shares_needed, len(self.clients) - 1),
+            reconstruction_helpers=self.helpers,
+            malicious_server=self.is_authenticated,
             messages=5 if self.is_authenticated else 4,
             vector_message=3,
             upload=Upload.CIPHERTEXT if self.helpers else Upload.UNIFORM,
@@ -189,34 +204,34 @@ class MaskedSum(EncodedSum):
 
     @property
     def costs(self) -> Mapping[str, PartyCost]:
-        """A client's, and of whom the encoder needs."""
+        """Costs of a client and of the encoder's helpers."""
         return {CLIENT_ROLE: client_cost(self), **self.encoder.helper_costs(self)}
 
     def explain(self) -> str:
-        """What these parameters guarantee and cost, in words and numbers."""
+        """Describe in words and numbers what these parameters guarantee and cost."""
         return "\n".join([explain(self), *self.encoder.explain(self)])
 
     def client(
         self,
         party: PartyId,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> ClientSession:
-        """Return a client's session; with a roster of identities it needs the client's own signing key."""
-        if contribution is None:
+        """Create a client's session; with identities ``secrets`` must contain its signing key."""
+        if client_input is None:
             raise InvalidVectorError("a client needs its vector, or a call that makes it; none was given")
-        return MaskedClient(self, party, contribution, secrets=secrets, entropy=entropy)
+        return MaskedClient(self, party, client_input, secrets=secrets, entropy=entropy)
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
-        """Return the server's session; it draws no entropy."""
+        """Create the server's session; it uses no ``entropy``."""
         return MaskedServer(self, secrets=secrets)
 
-    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
-        """Return the upload, as far as its encoder opens, less every mask whose seed the coalition can rebuild."""
+    def reconstruct_upload(self, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
+        """Return the decoded upload minus every mask whose seed the coalition can reconstruct."""
         carried = self.encoder.opened(self, knowledge, target)
-        return None if carried is None else opened_upload(self, knowledge, target, carried)
+        return None if carried is None else unmask_upload(self, knowledge, target, carried)
 
     def _promised(self) -> Assumptions:
         if self.assumptions is None:
@@ -259,7 +274,7 @@ class MaskedSum(EncodedSum):
             return
         if self.assumptions is not None and not self.assumptions.malicious_server:
             raise ConfigurationError(
-                "identities are for a server that may lie; state malicious_server=True, so that the threshold is right"
+                "with identities the assumptions need malicious_server=True, from which the threshold follows"
             )
 
     def _check_threshold(self) -> None:
@@ -276,7 +291,7 @@ class MaskedSum(EncodedSum):
             self._check_promise(self.assumptions)
 
     def _check_promise(self, assumptions: Assumptions) -> None:
-        """Refuse a graph and threshold that do not keep what the assumptions ask for."""
+        """Refuse a graph and threshold that do not meet the assumptions."""
         n = len(self.clients)
         safest = complete_plan(n, assumptions) if self.degree is None else assumptions.plan_for(n, self.degree)
         if safest is None or self.shares_needed < safest.threshold:

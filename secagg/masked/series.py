@@ -1,13 +1,15 @@
-"""Many sums of one cohort: each with secrets of its own, the next one's set-up carried by this one's messages.
+"""Multi-round sessions: many masked sums of one cohort, the set-up of the next sum piggy-backed on the current one.
 
-The first sum takes its usual messages. From the second on a client sends two (three with identities): keys for the
-next sum travel with this sum's masked vector, shares for the next with the answer to this sum's unmask request.
+The first sum takes its usual messages. From the second sum on a client sends two messages (three with identities): keys
+for the next sum travel with this sum's masked vector, shares for the next sum with the answer to the unmask request.
 
-Each sum is an execution of the protocol by itself, with fresh keys, seeds and shares and its own session id; nothing of
-one depends on secrets of another. Set-up messages are drawn before and independently of every vector, so that the
-proofs of Bonawitz et al. (CCS 2017, Theorems 6.2 to 6.5) apply to each sum separately: sending them earlier only shows
-the adversary what it would see anyway. Their simulators run straight through, without rewinding, and so stand side by
-side when executions overlap.
+Calls in order, on each side: ``MaskedSeries.client`` or ``server`` once; then for each sum ``begin_sum``, which returns
+a session with the usual calls.
+
+Each sum is a separate execution of the protocol with fresh keys, seeds, shares and its own session id. Set-up messages
+are independent of every vector, so the proofs of Bonawitz et al. (CCS 2017, Theorems 6.2 to 6.5) apply to each sum:
+sending them earlier shows the adversary nothing else. The simulators do not rewind and so compose when executions
+overlap.
 """
 
 from __future__ import annotations
@@ -38,21 +40,44 @@ from secagg.masked.server import MaskedServer
 from secagg.masked.states import ClientState
 from secagg.party import Party
 from secagg.primitives.identity import IdentityKey
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession, SumResult
+from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession, SumResult
 from secagg.snapshots import CLIENT, binding, read, write
 from secagg.sums import NO_SECRETS, PartySecrets
 from secagg.wire import MessageType, digest_in, message_type
 
 NOT_YET = Layout.of([("not yet agreed", 1, 0)])
-"""Stands for the layout of a sum that is only being set up."""
+"""Placeholder layout of a sum during its set-up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedSeries:
-    """The public parameters that all sums of a series share; see ``MaskedSum`` for each.
+    """Public parameters of a multi-round session: a series of masked sums of one cohort.
 
     Args:
-        series_id: 16 to 64 bytes, fresh for every series; each sum's session id follows from it.
+        clients: the cohort, ascending.
+        series_id: 16 to 64 bytes, fresh for every series; the session id of each sum is derived from it.
+        threshold: see ``MaskedSum``; likewise ``degree``, ``graph_seed``, ``assumptions``, ``identities`` and
+            ``server_identity``.
+
+    Raises:
+        ConfigurationError: the parameters are unsafe or contradict each other.
+
+    >>> import numpy as np
+    >>> from secagg import new_session_id
+    >>> series, layout = MaskedSeries(clients=(1, 2, 3), series_id=new_session_id()), Layout.of([("counts", 2, 100)])
+    >>> members, server = [series.client(party) for party in series.clients], series.server()
+    >>> for number in range(2):
+    ...     sessions = {member.party: member.begin_sum(layout, b"", np.array([1, number])) for member in members}
+    ...     running = server.begin_sum(layout, b"")
+    ...     for party, session in sessions.items():
+    ...         if (message := session.start()) is not None:
+    ...             running.receive(party, message)
+    ...     while requests := running.close_round():
+    ...         for party, request in requests.items():
+    ...             running.receive(party, sessions[party].receive(request))
+    ...     running.result.total.tolist()
+    [3, 0]
+    [3, 3]
     """
 
     clients: tuple[PartyId, ...]
@@ -64,7 +89,7 @@ class MaskedSeries:
     identities: tuple[bytes, ...] = field(default=(), repr=False)
     server_identity: bytes = field(default=b"", repr=False)
     first: MaskedSum = field(init=False, repr=False, compare=False)
-    """Its first sum before anything of it is agreed on but the parties."""
+    """Parameters of the first sum's set-up."""
 
     def __post_init__(self) -> None:
         if type(self.series_id) is not bytes:
@@ -75,25 +100,25 @@ class MaskedSeries:
 
     @property
     def digest(self) -> bytes:
-        """What the bundles of this series are bound to."""
+        """Digest in the header of every bundle of this series."""
         return self.first.setup_digest
 
     def digest_of(self, type_: MessageType | None) -> bytes:
-        """The same: of its own a series has bundles alone."""
+        """Return the digest of the series for every type of message."""
         return self.digest
 
     def identity_of(self, party: PartyId) -> bytes:
-        """Return the key that a party signs with; empty where nobody does, and for strangers."""
+        """Return the Ed25519 public key of a party; empty without identities, and for unknown parties."""
         return self.first.identity_of(party)
 
     def signer(self, party: PartyId, secrets: PartySecrets) -> IdentityKey | None:
-        """Return the signing key of a party, as each of its sums does."""
+        """Return the signing key of a party; None without identities."""
         return self.first.signer(party, secrets)
 
     def client(
         self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
     ) -> SeriesClient:
-        """Return one client's side of the series."""
+        """Create a client's side of the series."""
         return SeriesClient(self, party, secrets=secrets, entropy=entropy)
 
     def member(
@@ -102,25 +127,25 @@ class MaskedSeries:
         number: int,
         layout: Layout,
         context: bytes,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> SeriesMember:
-        """Return one client's session in the sum of a number, from 0; it may be restored from the sum before."""
+        """Create a client's session in sum ``number``, from 0; it can be restored from a snapshot of the sum before."""
         client = SeriesClient(self, party, secrets=secrets, entropy=entropy)
-        return SeriesMember(client, number, layout, context, contribution)
+        return SeriesMember(client, number, layout, context, client_input)
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS) -> SeriesServer:
-        """Return the server's side of the series."""
+        """Create the server's side of the series."""
         return SeriesServer(self, secrets=secrets)
 
     def explain(self, layout: Layout) -> str:
-        """What the series guarantees and what a sum of this layout costs in it, in words and numbers."""
+        """Describe in words and numbers what the series guarantees and what a sum of this layout costs."""
         return explain_series(self.sum(0, layout, b""))
 
     def sum(self, index: int, layout: Layout, context: bytes) -> MaskedSum:
-        """The parameters of one sum."""
+        """Return the parameters of one sum."""
         session_id = hashlib.sha256(length_prefixed(b"sum of a series", self.series_id, index.to_bytes(8, "big")))
         return MaskedSum(
             layout=layout,
@@ -137,10 +162,10 @@ class MaskedSeries:
 
 
 class SeriesClient(Party):
-    """One client's side of a series. ``begin_sum`` gives the session of the next sum.
+    """A client's side of a series. ``begin_sum`` returns the session of the next sum.
 
-    A client that misses a sum's masked vector or its unmasking has no part in the next one's set-up, and stays out
-    until a new series begins.
+    A client that misses the masked vector or the unmasking of a sum is not set up for the next one, and stays out until
+    a new series begins.
     """
 
     def __init__(
@@ -159,48 +184,48 @@ class SeriesClient(Party):
 
     @property
     def digest(self) -> bytes:
-        """What the bundles of this series are bound to."""
+        """Digest in the header of every bundle of this series."""
         return self._series.digest
 
     @property
     def next_number(self) -> int:
-        """Which sum begins next, from 0."""
+        """Number of the next sum, from 0."""
         return self._index + 1
 
-    def begin_sum(self, layout: Layout, context: bytes, contribution: Contribution) -> ClientSession:
-        """Return the next sum's session; the one before must be over for this client. A refused one does not count.
+    def begin_sum(self, layout: Layout, context: bytes, client_input: ClientInput) -> ClientSession:
+        """Return the session of the next sum; the one before must have ended for this client.
 
         Raises:
             InvalidVectorError: the vector does not fit the layout.
         """
-        session = SeriesMember(self, self.next_number, layout, context, contribution)
+        session = SeriesMember(self, self.next_number, layout, context, client_input)
         session.begin()
         return session
 
-    def begin_next(self, layout: Layout, context: bytes, contribution: Contribution) -> bool:
-        """Begin the next sum; whether its client speaks first."""
+    def begin_next(self, layout: Layout, context: bytes, client_input: ClientInput) -> bool:
+        """Begin the next sum; return whether the client sends the first message."""
         index = self.next_number
         config = self._series.sum(index, layout, context)
         if index and self._next is not None and self._next.state is ClientState.SHARES_SENT:
             current, starts = self._next, False
-            current.begin_sum(config, contribution)
+            current.begin_sum(config, client_input)
         else:
-            current = MaskedClient(config, self.party, contribution, secrets=self._secrets, entropy=self._entropy)
+            current = MaskedClient(config, self.party, client_input, secrets=self._secrets, entropy=self._entropy)
             starts = index == 0
         self._index, self._current, self._next = index, current, None
         return starts
 
     def snapshot(self) -> bytes:
-        """Return this client's side of the series as bytes, once its first sum has begun."""
-        parts = (client.bound_to + client.snapshot() if client else None for client in (self._current, self._next))
+        """Return the state of this client as bytes, after its first sum has begun."""
+        parts = (client.snapshot_id + client.snapshot() if client else None for client in (self._current, self._next))
         current, upcoming = parts
         return write(SeriesClientState(index=self._index, current=current, upcoming=upcoming))
 
-    def restore(self, snapshot: bytes, number: int, layout: Layout, context: bytes, contribution: Contribution) -> bool:
-        """Go where the snapshot says; whether the sum of a number had begun there.
+    def restore(self, snapshot: bytes, number: int, layout: Layout, context: bytes, client_input: ClientInput) -> bool:
+        """Restore the state of a snapshot; return whether sum ``number`` had begun.
 
         Raises:
-            SnapshotError: it does not lead to that sum, its sum has another layout or context, or changed bytes.
+            SnapshotError: the snapshot is of another sum, layout or context, or its bytes were changed.
         """
         state = read(SeriesClientState(index=0, current=None, upcoming=None), snapshot)
         if state.index not in (number, number - 1):
@@ -211,27 +236,27 @@ class SeriesClient(Party):
         if state.upcoming is not None:
             upcoming = self._restored(self._series.sum(state.index + 1, NOT_YET, b""), None, state.upcoming)
         if state.index == number and state.current is not None:
-            current = self._restored(self._series.sum(number, layout, context), contribution, state.current)
+            current = self._restored(self._series.sum(number, layout, context), client_input, state.current)
         self._index, self._current, self._next = state.index, current, upcoming
         return state.index == number
 
-    def _restored(self, config: MaskedSum, vector: Contribution | None, snapshot: bytes) -> MaskedClient:
+    def _restored(self, config: MaskedSum, vector: ClientInput | None, snapshot: bytes) -> MaskedClient:
         client = MaskedClient(config, self.party, vector, secrets=self._secrets, entropy=self._entropy)
-        if not snapshot.startswith(client.bound_to):
+        if not snapshot.startswith(client.snapshot_id):
             raise SnapshotError(
                 "this snapshot is of a sum of another layout or context; restore it with what it was made with"
             )
-        client.restore(snapshot.removeprefix(client.bound_to))
+        client.restore(snapshot.removeprefix(client.snapshot_id))
         return client
 
     def start(self) -> bytes:
-        """The first message of the first sum."""
+        """Return the first message of the first sum."""
         return self._bundle([_the(self._current).start()])
 
     def receive(self, message: bytes) -> bytes | None:
-        """Answer what concerns this sum; the next one's set-up, which stands second, may fail without harm to it."""
+        """Answer the messages of this sum and of the next set-up; a failed set-up does not affect this sum."""
         current, answers = _the(self._current), list[bytes]()
-        for place, part in enumerate(read_bundle(self._hear(message), peer=SERVER)):
+        for place, part in enumerate(read_bundle(self._open_message(message), peer=SERVER)):
             of_next = place or (self._next is not None and digest_in(part) == self._next.setup_digest)
             answers += self._set_up(part) if of_next else [current.receive(part)]
         if any(message_type(answer) is MessageType.MASKED_INPUT for answer in answers):
@@ -253,14 +278,14 @@ class SeriesClient(Party):
             return []
 
     def _bundle(self, parts: list[bytes]) -> bytes:
-        return self._say(MessageType.BUNDLE, write_bundle(parts))
+        return self._seal_message(MessageType.BUNDLE, write_bundle(parts))
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
 class SeriesClientState:
-    """The sum that a client is in, its session there, and the session of the next sum's set-up.
+    """State of a client: the current sum's session and the next set-up's, each after its own snapshot identifier.
 
-    Each session follows what ties it to its own sum: ``SeriesMember.bound_to`` knows the series alone.
+    ``SeriesMember.snapshot_id`` identifies the series only.
     """
 
     index: int
@@ -269,63 +294,63 @@ class SeriesClientState:
 
 
 class SeriesMember:
-    """A client's ``ClientSession`` for one sum of a series; stored, it brings the next sum's set-up along."""
+    """A ``ClientSession`` for one sum of a series; its snapshot contains the next sum's set-up."""
 
     def __init__(
-        self, client: SeriesClient, number: int, layout: Layout, context: bytes, contribution: Contribution
+        self, client: SeriesClient, number: int, layout: Layout, context: bytes, client_input: ClientInput
     ) -> None:
         self._client, self._number = client, number
         self._layout, self._context = layout, context
-        self._contribution: Contribution | None = contribution
-        """Until the sum begins: from then on the session of the sum has it, and forgets it."""
+        self._client_input: ClientInput | None = client_input
+        """The vector until the sum begins; then its session has it."""
         self._starts = True
         self.party = client.party
 
     @property
-    def bound_to(self) -> bytes:
-        """What ties a stored session to this series."""
+    def snapshot_id(self) -> bytes:
+        """Identifier that a snapshot must match to be restored: that of the series."""
         return binding(CLIENT, self._client.digest, self.party)
 
     def begin(self) -> None:
-        """Begin the sum, if this session was not restored in the middle of it."""
-        if self._contribution is not None:
+        """Begin the sum, unless this session was restored during it."""
+        if self._client_input is not None:
             if self._number != self._client.next_number:
                 raise LocalProtocolError(
                     f"sum {self._number} of this series follows one that is not here; restore the session of the sum "
                     "before, or begin a new series"
                 )
-            self._starts = self._client.begin_next(self._layout, self._context, self._contribution)
-            self._contribution = None
+            self._starts = self._client.begin_next(self._layout, self._context, self._client_input)
+            self._client_input = None
 
     def start(self) -> bytes | None:
-        """Return the first message of the first sum; in later ones nobody speaks first."""
+        """Return the first message of the first sum; None in later sums."""
         self.begin()
         return self._client.start() if self._starts else None
 
     def receive(self, message: bytes) -> bytes | None:
-        """Answer the server's message."""
+        """Return the answer to the server's message."""
         self.begin()
         return self._client.receive(message)
 
     def snapshot(self) -> bytes:
-        """Return the client's side of the series as bytes."""
+        """Return the state of the client as bytes."""
         self.begin()
         return self._client.snapshot()
 
     def restore(self, snapshot: bytes) -> None:
-        """Go where the snapshot says: to this sum, or to the one before, after which this one begins.
+        """Restore a snapshot of this sum, or of the one before; this one then begins.
 
         Raises:
-            SnapshotError: another sum's, or changed bytes.
+            SnapshotError: the snapshot is of another sum, or its bytes were changed.
         """
-        if self._contribution is None:
+        if self._client_input is None:
             raise LocalProtocolError("this session has begun; restore a fresh one")
-        if self._client.restore(snapshot, self._number, self._layout, self._context, self._contribution):
-            self._contribution = None
+        if self._client.restore(snapshot, self._number, self._layout, self._context, self._client_input):
+            self._client_input = None
 
 
 class SeriesServer(Party):
-    """The server's side of a series. ``begin_sum`` gives the session of the next sum."""
+    """The server's side of a series. ``begin_sum`` returns the session of the next sum."""
 
     def __init__(self, series: MaskedSeries, *, secrets: PartySecrets = NO_SECRETS) -> None:
         Party.__init__(self, series, SERVER, secrets)
@@ -334,10 +359,10 @@ class SeriesServer(Party):
         self._next: MaskedServer | None = None
 
     def begin_sum(self, layout: Layout, context: bytes) -> ServerSession:
-        """The session of the next sum; the one before must have its result. A refused one does not count.
+        """Return the session of the next sum; the one before must have its result.
 
         Raises:
-            LocalProtocolError: the next sum's set-up did not come through; begin a new series.
+            LocalProtocolError: the set-up of the next sum failed; begin a new series.
         """
         index = self._index + 1
         config = self._series.sum(index, layout, context)
@@ -354,31 +379,31 @@ class SeriesServer(Party):
 
     @property
     def digest(self) -> bytes:
-        """What the bundles of this series are bound to."""
+        """Digest in the header of every bundle of this series."""
         return self._series.digest
 
     @property
     def upcoming(self) -> MaskedServer | None:
-        """The next sum's server, while its set-up goes well."""
+        """Server of the next sum; None if its set-up failed."""
         return self._next
 
     def parts(self, sender: PartyId, message: bytes) -> list[bytes]:
-        """The messages in a client's bundle."""
-        return read_bundle(self._hear(message, sender), peer=sender)
+        """Return the messages in a client's bundle."""
+        return read_bundle(self._open_message(message, sender), peer=sender)
 
     def bundle(self, party: PartyId, parts: list[bytes]) -> bytes:
-        """Messages to a client as one."""
-        return self._say(MessageType.BUNDLE, write_bundle(parts), party)
+        """Return messages to a client as one bundle."""
+        return self._seal_message(MessageType.BUNDLE, write_bundle(parts), party)
 
     def take_set_up(self, sender: PartyId, message: bytes) -> None:
-        """A message of the next sum's set-up. A bad one leaves its sender out of that sum and harms nothing else."""
+        """Process a message of the next set-up; an invalid one excludes its sender from that sum only."""
         if self._next is None:
             return
         with suppress(RemoteProtocolError):
             self._next.receive(sender, message)
 
     def give_up_upcoming(self) -> None:
-        """The next sum's set-up failed; this one goes on."""
+        """Give up the next sum's set-up; the current sum continues."""
         self._next = None
 
 
@@ -390,8 +415,8 @@ class _SeriesServerSession:
         self._is_set_up = is_set_up
 
     @property
-    def bound_to(self) -> bytes:
-        return self._current.bound_to
+    def snapshot_id(self) -> bytes:
+        return self._current.snapshot_id
 
     def snapshot(self) -> bytes:
         raise ConfigurationError("the server of a series is not stored: begin a new series after a crash")
@@ -422,7 +447,7 @@ class _SeriesServerSession:
         return {party: self._series.bundle(party, parts) for party, parts in requests.items()}
 
     def _rosters(self) -> Mapping[PartyId, bytes]:
-        """The next sum's rosters; they travel with this sum's unmask requests."""
+        """Return the next sum's rosters, which are sent with this sum's unmask requests."""
         upcoming = self._series.upcoming
         try:
             return upcoming.close_round() if upcoming is not None else {}

@@ -12,17 +12,17 @@ from secagg.in_memory import InOneProcess
 from secagg.layout import Layout
 from secagg.masked.protocol import MaskedSum
 from secagg.masked.series import MaskedSeries
-from secagg.sessions import ClientSession, Contribution, PartyId, ServerSession
+from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession
 from secagg.sums import NO_SECRETS, PartySecrets
 
 
 class SeriesInOneProcess:
-    """All parties of a series in one process: for simulations and tests.
+    """All parties of a series in one process, for simulations and tests.
 
     Args:
-        series: what its sums share, which is public.
-        secrets: what each client, and the server, alone knows.
-        entropy: where everybody's keys, seeds and shares come from.
+        series: public parameters of the series.
+        secrets: secrets by client; 0 is the server.
+        entropy: source of all parties' keys, seeds and shares.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class SeriesInOneProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesSumInOneProcess(InOneProcess):
-    """One sum of a series: its parties are those of the sum before.
+    """One sum of a series, with the parties of the sum before.
 
     Raises:
-        ConfigurationError: something was put over the sum, such as noise, which these parties would leave out.
+        ConfigurationError: the protocol is a wrapper, such as one that adds noise, which these parties would omit.
     """
 
     series: SeriesInOneProcess
@@ -59,9 +59,9 @@ class SeriesSumInOneProcess(InOneProcess):
     def __post_init__(self) -> None:
         _ = self._sum
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
-        """Return a client's session; its entropy was given to the series."""
-        return self.series.parties[party].begin_sum(self._sum.layout, self._sum.context, contribution)
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """Create a client's session; its entropy was given to the series."""
+        return self.series.parties[party].begin_sum(self._sum.layout, self._sum.context, client_input)
 
     def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
         """Return the server's session."""

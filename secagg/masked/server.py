@@ -1,4 +1,32 @@
-"""The server of a masked sum."""
+"""The server of a masked sum: Bonawitz et al., CCS 2017, Fig. 4.
+
+A server session is created by ``MaskedSum.server``. In every round the caller passes each client's message to
+``receive(sender, message)`` and then calls ``close_round()``, which returns the next messages by recipient:
+
+1. ADVERTISED_KEYS received: ``close_round`` returns a ROSTER for each client.
+2. SEALED_SHARES received: ``close_round`` returns a SHARE_DELIVERY for each client.
+3. MASKED_INPUT received (each vector is added at once, not stored): ``close_round`` returns an UNMASK_REQUEST.
+4. With identities only, SURVIVOR_SIGNATURE received: ``close_round`` returns a SURVIVOR_PROOF.
+5. UNMASK_SHARES received: ``close_round`` reconstructs the masks, subtracts them and returns {}; ``result`` is set.
+   With an ``Encrypted`` encoder it returns a DECRYPTION_REQUEST to the key holder first, whose DECRYPTED_SUM ends the
+   sum.
+
+The caller decides when a round ends; clients that have not answered by then are dropouts.
+
+>>> import numpy as np
+>>> from secagg import Layout, MaskedSum, new_session_id
+>>> layout = Layout.of([("counts", 2, 100)])
+>>> protocol = MaskedSum(layout=layout, clients=(1, 2, 3), session_id=new_session_id())
+>>> clients = {party: protocol.client(party, np.array([party, 1])) for party in protocol.clients}
+>>> server = protocol.server()
+>>> for party, client in clients.items():
+...     server.receive(party, client.start())
+>>> while requests := server.close_round():
+...     for party, request in requests.items():
+...         server.receive(party, clients[party].receive(request))
+>>> server.result.total
+array([6, 3])
+"""
 
 from __future__ import annotations
 
@@ -49,13 +77,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class MaskedServerState(RoundState):
-    """Beside the round: what clients said, revealed shares among it, who survives, and the sum so far."""
+    """State of the server: the round, the clients' messages and revealed shares, the survivors and the running sum."""
 
     sum: RunningSum
     keys: dict[PartyId, AdvertisedKeys] = field(default_factory=dict)
     sealed: dict[PartyId, SealedShares] = field(default_factory=dict)
     peers: dict[PartyId, bytes] = field(default_factory=dict)
-    """What each client signed of whom it masked with, where it does."""
+    """Each client's signature on its masking peers, on sparse graphs with identities."""
     survivors: frozenset[PartyId] = frozenset()
     signatures: dict[PartyId, bytes] = field(default_factory=dict)
     revealed: dict[PartyId, UnmaskShares] = field(default_factory=dict)
@@ -63,10 +91,10 @@ class MaskedServerState(RoundState):
 
 
 class MaskedServer(ServerRounds[MaskedServerState]):
-    """S's side of Bonawitz et al. 2017, Fig. 4. Masked vectors are added as they arrive and not kept.
+    """Server S of Bonawitz et al., CCS 2017, Fig. 4. The module docstring lists the calls in order.
 
-    U1 advertised keys, U2 shared secrets, U3 sent a masked vector, U4 signed who U3 is, U5 helped to unmask: each
-    set is what the round before left.
+    The sets of the paper: U1 advertised keys, U2 shared secrets, U3 sent a masked vector, U4 signed the survivors, U5
+    revealed shares. Each is a subset of the one before. Masked vectors are added as they arrive and not stored.
     """
 
     _config: MaskedSum
@@ -80,16 +108,16 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         self._interpolations: dict[tuple[int, ...], Interpolation] = {}
 
     def restore(self, snapshot: bytes) -> None:
-        """Go where the snapshot says."""
+        """Restore the state of a snapshot."""
         ServerRounds.restore(self, snapshot)
         keys = self._kept.keys.items()
         self._owners = {key: party for party, entry in keys for key in (entry.sealing_key, entry.masking_key)}
 
     def begin_sum(self, config: MaskedSum) -> None:
-        """Give a server that was set up ahead the layout and context of its sum.
+        """Provide layout and context of the sum to a server that was set up ahead.
 
         Raises:
-            LocalProtocolError: the sum has begun already.
+            LocalProtocolError: the sum has begun before.
             ConfigurationError: ``config`` belongs to another set-up.
         """
         if self._begun or self._current().answer not in SETUP_MESSAGES:
@@ -99,7 +127,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         self._config, self._kept.sum, self._begun = config, config.encoder.begin(config), True
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        """Take one client's message of the current round, or refuse it and stay as before."""
+        """Process one message of the current round; a refused message changes nothing."""
         with self._taking() as round_:
             frame = self._due(round_, sender, message)
             reader = Reader(frame.payload, peer=sender, max_entries=len(self._config.clients))
@@ -107,7 +135,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             round_.accept(sender)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
-        """End the round; the next messages by recipient, or nothing once the sum stands."""
+        """End the round and return the next messages by recipient; empty after the last round."""
         with self._closing() as round_:
             self._need_enough(round_)
             return self._closers()[round_.answer](frozenset(round_.answered))
@@ -157,7 +185,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
     def _send_rosters(self, advertised: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
         self._ask(MessageType.SEALED_SHARES, advertised)
         return {
-            party: self._say(
+            party: self._seal_message(
                 MessageType.ROSTER,
                 Roster(keys={peer: self._kept.keys[peer] for peer in self._near(party, advertised)}).to_payload(),
                 party,
@@ -181,7 +209,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         self._ask(MessageType.MASKED_INPUT, shared)
         absent = self._absent if self._config.signs_peers else None
         return {
-            party: self._say(
+            party: self._seal_message(
                 MessageType.SHARE_DELIVERY,
                 ShareDelivery(
                     sealed={peer: self._kept.sealed[peer].sealed[party] for peer in self._near(party, shared)},
@@ -206,12 +234,12 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             self._kept.peers[sender] = signature
 
     def _request_unmasking(self, survivors: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
-        lonely = self._config.lonely(survivors)
-        if lonely is not None:
+        unrecoverable = self._config.unrecoverable(survivors)
+        if unrecoverable is not None:
             raise TooFewSurvivorsError(
-                stage=f"{MessageType.MASKED_INPUT.name} of party {lonely} and of holders of its shares",
+                stage=f"{MessageType.MASKED_INPUT.name} of party {unrecoverable} and of holders of its shares",
                 needed=self._config.shares_needed,
-                came=len(self._near(lonely, survivors)) + 1,
+                came=len(self._near(unrecoverable, survivors)) + 1,
                 cohort=len(self._config.clients),
             )
         self._kept.survivors = survivors
@@ -219,7 +247,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             MessageType.SURVIVOR_SIGNATURE if self._config.is_authenticated else MessageType.UNMASK_SHARES, survivors
         )
         request = UnmaskRequest(dropouts=self._dropouts).to_payload()
-        return {party: self._say(MessageType.UNMASK_REQUEST, request, party) for party in sorted(survivors)}
+        return {party: self._seal_message(MessageType.UNMASK_REQUEST, request, party) for party in sorted(survivors)}
 
     # Round 3, ConsistencyCheck (with identities only)
 
@@ -234,7 +262,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         enough = sorted(signed)[: self._config.signatures_needed]
         signatures = {party: self._kept.signatures[party] for party in enough}
         return {
-            party: self._say(
+            party: self._seal_message(
                 MessageType.SURVIVOR_PROOF,
                 SurvivorProof(signatures=signatures, peers=self._peers_of(party)).to_payload(),
                 party,
@@ -267,17 +295,17 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             masks += self._masks_shared_with(dropout)
         add_masks(self._kept.sum.words, masks, self._config.digest)
         self._kept.revealed = {}
-        question = self._kept.sum.question(tuple(sorted(self._kept.survivors)))
-        if question is None:
+        decryption_request = self._kept.sum.decryption_request(tuple(sorted(self._kept.survivors)))
+        if decryption_request is None:
             return self._release(helped)
         (holder,) = self._config.helpers  # asked last, when it is certain that its answer gives a total
         self._ask(MessageType.DECRYPTED_SUM, [holder])
-        return {holder: self._say(MessageType.DECRYPTION_REQUEST, question, holder)}
+        return {holder: self._seal_message(MessageType.DECRYPTION_REQUEST, decryption_request, holder)}
 
     # Where vectors are encrypted too: the key holder decrypts the masked sum, which is short of its masks by now
 
     def _take_decrypted_sum(self, sender: PartyId, reader: Reader) -> None:
-        self._kept.sum.take_answer(reader)
+        self._kept.sum.add_decrypted(reader)
 
     def _release(self, answered: frozenset[PartyId]) -> Mapping[PartyId, bytes]:
         return self._end(self._kept.sum.words, self._kept.survivors, disputes=self._kept.disputes)
@@ -294,7 +322,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         )
 
     def _masks_shared_with(self, dropout: PartyId) -> list[tuple[bytes, int]]:
-        """What the survivors added for a dropout and nobody cancelled."""
+        """Return seeds and signs of the pairwise masks between a dropout and the survivors, which did not cancel."""
         shares = {p: m.mask_key_shares[dropout] for p, m in self._kept.revealed.items() if dropout in m.mask_key_shares}
         public = self._kept.keys[dropout].masking_key
         masking = KeyPair(self._rebuilt(dropout, shares, lambda secret: KeyPair(secret).public == public))
@@ -307,7 +335,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         ]
 
     def _rebuilt(self, owner: PartyId, shares: dict[PartyId, bytes], is_right: Callable[[bytes], bool]) -> bytes:
-        """The secret that enough shares give back; the wrong ones among them are found once and then done without."""
+        """Reconstruct a secret from enough shares; wrong ones among them are identified and left out from then on."""
         needed = self._config.shares_needed
         if len(shares) < needed:
             raise TooFewSurvivorsError(
@@ -338,10 +366,10 @@ class MaskedServer(ServerRounds[MaskedServerState]):
     def _candidates(
         self, shares: dict[PartyId, bytes], holders: Sequence[PartyId], n_trusted: int
     ) -> Iterator[tuple[bytes, int, set[PartyId]]]:
-        """Secrets that all but a few shares belong to, with how many shares agree on it, and whose the few are.
+        """Yield candidate secrets, each with the number of shares that agree and the holders of those that do not.
 
-        The likely ones come first. Suspects are left out at first: a wrong share then costs one spare one and not two.
-        With one spare share each of the others is left out in turn, since a secret can be told to be right.
+        The most likely candidates come first. Suspects are left out at first: a wrong share then costs one spare share
+        and not two. With one spare share each of the others is left out in turn, since a right secret is recognised.
         """
         needed, holder_of = self._config.shares_needed, {self._config.point(holder): holder for holder in holders}
         at_points = {point: shares[holder] for point, holder in holder_of.items()}
@@ -357,7 +385,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
                 yield from ((secret, needed, {holder_of[point]}) for point, secret in without_one(some))
 
     def _dispute(self, owner: PartyId, shares: dict[PartyId, bytes], doubtful: set[PartyId]) -> None:
-        """Note which of the doubtful shares do not belong to the secret that the others gave."""
+        """Record which of the doubtful shares do not belong to the reconstructed secret."""
         if not doubtful:
             return
         needed, point = self._config.shares_needed, self._config.point
@@ -374,7 +402,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         return self._interpolations[points]
 
     def _near(self, party: PartyId, among: Iterable[PartyId]) -> list[PartyId]:
-        """The neighbours of ``party`` that are among these, ascending."""
+        """Return the neighbours of ``party`` among these parties, ascending."""
         return sorted(set(self._config.neighbours(party)).intersection(among))
 
     def _survivors_statement(self) -> bytes:
@@ -384,19 +412,19 @@ class MaskedServer(ServerRounds[MaskedServerState]):
 
     @property
     def _absent(self) -> tuple[PartyId, ...]:
-        """Everybody of the cohort who shared no secret."""
+        """Clients of the cohort that shared no secrets."""
         return tuple(party for party in self._config.clients if party not in self._kept.sealed)
 
     @property
     def _dropouts(self) -> tuple[PartyId, ...]:
-        """Everybody of the cohort who is not in the sum."""
+        """Clients of the cohort that are not in the sum."""
         return tuple(party for party in self._config.clients if party not in self._kept.survivors)
 
     def _ask(self, answer: MessageType, parties: Iterable[PartyId]) -> None:
         self._kept.round = Round.of(answer, parties)
 
     def _need_enough(self, round_: Round) -> None:
-        """Every round before the last needs all that the total must hold; the last one a secret's threshold."""
+        """Refuse to close a round with too few answers: the minimum of survivors, in the last round the threshold."""
         config = self._config
         if round_.answer is MessageType.DECRYPTED_SUM:
             round_.need_all()

@@ -1,4 +1,4 @@
-"""The automaton of a masked sum as tables; the sessions, the docs' diagram and the exhaustive tests read them."""
+"""Transition tables of a client of a masked sum; read by sessions, docs and exhaustive tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from secagg.wire import MessageType
 
 
 class ClientState(Enum):
-    """Where a client stands: what it said last."""
+    """State of a client, named after its last message."""
 
     READY = "ready"
     KEYS_SENT = "keys sent"
@@ -20,14 +20,14 @@ class ClientState(Enum):
 
 
 ClientTable = dict[ClientState, tuple[MessageType, ClientState, MessageType]]
-"""In a state, the message that is due, the state it leads to, the answer. A fault leads to ABORTED instead."""
+"""Transition by state: the message that is due, the next state, the answer. A fault leads to ABORTED instead."""
 
 SEMI_HONEST_CLIENT: ClientTable = {
     ClientState.KEYS_SENT: (MessageType.ROSTER, ClientState.SHARES_SENT, MessageType.SEALED_SHARES),
     ClientState.SHARES_SENT: (MessageType.SHARE_DELIVERY, ClientState.INPUT_SENT, MessageType.MASKED_INPUT),
     ClientState.INPUT_SENT: (MessageType.UNMASK_REQUEST, ClientState.DONE, MessageType.UNMASK_SHARES),
 }
-"""Without identities: the server may look, but not lie."""
+"""Transitions without identities, for a semi-honest server."""
 
 AUTHENTICATED_CLIENT: ClientTable = SEMI_HONEST_CLIENT | {
     ClientState.INPUT_SENT: (
@@ -37,7 +37,7 @@ AUTHENTICATED_CLIENT: ClientTable = SEMI_HONEST_CLIENT | {
     ),
     ClientState.SURVIVORS_SIGNED: (MessageType.SURVIVOR_PROOF, ClientState.DONE, MessageType.UNMASK_SHARES),
 }
-"""With identities: nothing is revealed before enough clients signed the same survivor set."""
+"""Transitions with identities: no share is revealed before enough clients signed the same survivor set."""
 
 SETUP_MESSAGES = frozenset({MessageType.ADVERTISED_KEYS, MessageType.ROSTER, MessageType.SEALED_SHARES})
-"""Bound to the set-up's digest alone: they do not depend on layout or context, and so may travel before both."""
+"""Messages of the set-up. They do not depend on layout or context and may be sent before both are known."""

@@ -1,1 +1,1 @@
-"""Thin wrappers over `cryptography`, and secret sharing."""
+"""Cryptographic primitives: wrappers of `cryptography`, and Shamir's secret sharing."""

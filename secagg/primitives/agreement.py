@@ -1,4 +1,4 @@
-"""Key agreement: X25519 (RFC 7748), its result always passed through HKDF."""
+"""Key agreement: X25519 (RFC 7748) followed by HKDF."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _P = 2**255 - 19
 
 
 class BadPublicKeyError(ValueError):
-    """A public key of small order: every agreement with it has the same, known result."""
+    """The public key is invalid or of small order: every agreement with it has a known result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class KeyPair:
 
     @classmethod
     def generate(cls, entropy: Entropy) -> KeyPair:
-        """A fresh pair."""
+        """Generate a fresh key pair."""
         return cls(entropy(SECRET_KEY_BYTES))
 
     def agree(self, peer_public: bytes, label: str, *context: bytes) -> bytes:
-        """The 32-byte key that both sides derive for one purpose, bound to both public keys and the context.
+        """Return the 32-byte key of both sides for one purpose, bound to both public keys and the context.
 
         Raises:
             BadPublicKeyError: the peer's key has small order.
@@ -48,7 +48,7 @@ class KeyPair:
         return derive_key(self._exchange(peer_public), label, first, second, *context)
 
     def _exchange(self, peer_public: bytes) -> bytes:
-        """The Diffie-Hellman result, computed once a peer: it goes through HKDF for each use."""
+        """Return the Diffie-Hellman result (cached by peer); HKDF is applied for each use."""
         if len(peer_public) == PUBLIC_KEY_BYTES and int.from_bytes(peer_public, "little") >= _P:
             raise BadPublicKeyError("the peer's X25519 key is not below 2^255 - 19, so other bytes are the same key")
         if peer_public not in self._shared:
@@ -60,9 +60,9 @@ class KeyPair:
 
 
 def check_public_key(public: bytes) -> None:
-    """Refuse a public key of small order before anybody agrees on a key with it.
+    """Refuse a public key of small order.
 
     Raises:
-        BadPublicKeyError: it has small order. Every X25519 scalar is a multiple of 8, so any one shows it.
+        BadPublicKeyError: it has small order. Every X25519 scalar is a multiple of 8, so any scalar reveals it.
     """
     KeyPair(bytes(SECRET_KEY_BYTES)).agree(public, "order check")

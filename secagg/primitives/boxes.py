@@ -1,7 +1,7 @@
-"""Boxes that outlast a quantum computer: HPKE (RFC 9180) with X-Wing (X25519 and ML-KEM-768) and AES-256-GCM.
+"""Public-key encryption (boxes): HPKE (RFC 9180) with X-Wing (X25519 and ML-KEM-768) and AES-256-GCM.
 
-Whoever breaks one of the two opens nothing (draft-connolly-cfrg-xwing-kem, draft-ietf-hpke-pq). A box is made from
-fresh randomness of the operating system: the library that encapsulates takes no other.
+The hybrid is secure while one of the two is (draft-connolly-cfrg-xwing-kem, draft-ietf-hpke-pq), also against quantum
+computers. Encryption draws its randomness from the operating system; the library accepts no other source.
 """
 
 from __future__ import annotations
@@ -31,13 +31,22 @@ SECRET_BYTES = 32
 _LATTICE_SEED_BYTES, _LATTICE_KEY_BYTES, _CURVE_KEY_BYTES = 64, 1184, 32
 BOX_KEY_BYTES = _LATTICE_KEY_BYTES + _CURVE_KEY_BYTES
 OVERHEAD_BYTES = 1088 + 32 + 16
-"""A ciphertext of ML-KEM-768, a public key of X25519, a tag."""
+"""Length of a ciphertext of ML-KEM-768, a public key of X25519 and a tag."""
 _SUITE = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 
 
 @dataclass(frozen=True, slots=True)
 class BoxKey:
-    """The key pair of whom boxes are for, from its 32 secret bytes."""
+    """Encryption key pair of a box's recipient, from 32 secret bytes.
+
+    Args:
+        secret: 32 secret bytes; use ``generate``.
+
+    >>> from secagg import os_entropy
+    >>> key = BoxKey.generate(os_entropy)
+    >>> key.open(seal_box(key.public, b"seed", "example"), "example")
+    b'seed'
+    """
 
     secret: bytes = field(repr=False)
     public: bytes = field(init=False)
@@ -53,14 +62,14 @@ class BoxKey:
 
     @classmethod
     def generate(cls, entropy: Entropy) -> BoxKey:
-        """A fresh pair."""
+        """Generate a fresh key pair."""
         return cls(entropy(SECRET_BYTES))
 
     def open(self, box: bytes, label: str, *context: bytes) -> bytes:
-        """What ``seal_box`` put in.
+        """Decrypt a box; inverse of ``seal_box``.
 
         Raises:
-            SealBrokenError: it was made for another key or purpose, or changed.
+            SealBrokenError: the box is for another key, purpose or context, or was changed.
         """
         try:
             return _SUITE.decrypt(box, self._private, info=_info(label, context))
@@ -69,25 +78,25 @@ class BoxKey:
 
 
 def seal_box(public: bytes, plaintext: bytes, label: str, *context: bytes) -> bytes:
-    """A box, ``OVERHEAD_BYTES`` longer than the plaintext, that opens with the secret of ``public``.
+    """Encrypt to a public key; the box is ``OVERHEAD_BYTES`` longer than the plaintext.
 
     Args:
-        public: whom it is for.
-        plaintext: what it holds.
+        public: public key of the recipient.
+        plaintext: bytes to encrypt.
         label: the purpose.
-        context: what else it is bound to and does not hide.
+        context: further associated data, not hidden.
 
     Raises:
-        BadPublicKeyError: no key, or one of small order.
+        BadPublicKeyError: ``public`` is no key, or of small order.
     """
     return _SUITE.encrypt(plaintext, _key_of(public), info=_info(label, context))
 
 
 def check_box_key(public: bytes) -> None:
-    """Refuse a public key that nobody should seal anything to.
+    """Refuse an invalid public encryption key.
 
     Raises:
-        BadPublicKeyError: no key, or its X25519 half has small order.
+        BadPublicKeyError: ``public`` is no key, or its X25519 half has small order.
     """
     _key_of(public)
 

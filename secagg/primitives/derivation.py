@@ -1,4 +1,4 @@
-"""Keys from secrets: HKDF-SHA256 (RFC 5869) with a label, so that one secret never serves two purposes."""
+"""Key derivation: HKDF-SHA256 (RFC 5869) with a label for each purpose."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ KEY_BYTES = 32
 
 
 def derive_key(secret: bytes, label: str, *context: bytes) -> bytes:
-    """A 32-byte key for one purpose.
+    """Derive a 32-byte key for one purpose.
 
     Args:
         secret: at least 32 bytes with 256 bits of entropy, or a Diffie-Hellman result.
         label: the purpose.
-        context: what else the key is bound to, first of all the session's configuration digest. Parts are
+        context: data that the key is bound to, such as the session's configuration digest. Parts are
             length-prefixed, so no two lists of parts collide.
     """
     info = length_prefixed(b"analytic-secagg/1", label.encode(), *context)

@@ -16,12 +16,20 @@ SIGNATURE_BYTES = 64
 _P = 2**255 - 19
 _ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 _SMALL = frozenset({0, 1, _P - 1, _ORDER_8, _P - _ORDER_8})
-"""The y of the eight points of small order: for such a key RFC 8032 verifies signatures that anybody can make."""
+"""The y coordinates of the points of small order: RFC 8032 verifies signatures under them that anybody can compute."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdentityKey:
-    """A party's signing key from its 32 secret bytes; ``public`` is what the operator's roster lists."""
+    """Ed25519 signing key of a party; ``public`` is listed in the operator's roster.
+
+    Args:
+        secret: 32 secret bytes; use ``generate``.
+
+    >>> identity = IdentityKey.generate()
+    >>> is_signed(identity.public, identity.sign("example", b"part"), "example", b"part")
+    True
+    """
 
     secret: bytes = field(repr=False)
     public: bytes = field(init=False)
@@ -32,38 +40,38 @@ class IdentityKey:
 
     @classmethod
     def generate(cls, entropy: Entropy = os_entropy) -> IdentityKey:
-        """A fresh identity."""
+        """Generate a fresh key."""
         return cls(entropy(32))
 
     def sign(self, label: str, *parts: bytes) -> bytes:
-        """A 64-byte signature over a statement of one kind."""
+        """Return the 64-byte signature of a statement with this label."""
         return Ed25519PrivateKey.from_private_bytes(self.secret).sign(statement(label, *parts))
 
 
 def is_signed(public: bytes, signature: bytes, label: str, *parts: bytes) -> bool:
-    """Whether the holder of ``public`` signed this statement of this kind."""
+    """Return whether a signature of a statement with this label is valid."""
     return verifies(public, signature, statement(label, *parts))
 
 
 def has_small_order(public: bytes) -> bool:
-    """Whether a public key is a point of small order, in any of its encodings (Chalkias et al., SSR 2020, table 1)."""
+    """Return whether a public key has small order, in any encoding (Chalkias et al., SSR 2020, table 1)."""
     return int.from_bytes(public, "little") % 2**255 % _P in _SMALL
 
 
-def verifies(public: bytes, signature: bytes, said: bytes) -> bool:
-    """Whether the holder of ``public`` signed these bytes, which ``statement`` made; for many signatures on one.
+def verifies(public: bytes, signature: bytes, message: bytes) -> bool:
+    """Return whether a signature of these bytes, from ``statement``, is valid; for many signatures of one statement.
 
-    A key of small order has no holder: nothing is signed with it.
+    Signatures under a key of small order are never valid.
     """
     if has_small_order(public):
         return False
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, said)
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):
         return False
     return True
 
 
 def statement(label: str, *parts: bytes) -> bytes:
-    """What is signed: a statement of one kind, its parts length-prefixed."""
+    """Return the bytes that are signed: the label and the length-prefixed parts."""
     return length_prefixed(b"analytic-secagg/1", label.encode(), *parts)

@@ -1,6 +1,6 @@
-"""What every primitive must answer: published vectors, and this library's own for how it uses them.
+"""Known-answer tests of the primitives: published vectors, and this library's own for its use of them.
 
-Who runs a changed library, or on a broken one, learns by name what differs before any sum is made with it.
+``doctor`` runs them to detect a changed or broken library before any sum is computed with it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _of_alice(*, agreed: bool) -> bytes:
 
 
 def _opened() -> bytes:
-    """The tag is checked on the way."""
+    """Decrypt, which verifies the tag."""
     key, nonce = bytes.fromhex("feffe9928665731c6d6a8f9467308308" * 2), bytes.fromhex("cafebabefacedbaddecaf888")
     sealed = (
         "522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa8cb08e48590dbb3da7b08b1056828838"
@@ -47,7 +47,7 @@ def _masked() -> bytes:
 
 
 def _long() -> bytes:
-    """Over several pieces of a keystream, the last of them short."""
+    """Return the hash of a mask over several pieces of a keystream, the last one short."""
     layout = Layout.of([("long", 2 * PIECE_BYTES // 8 + 5, 2**60)])
     vector = RingVector.zeros(layout)
     add_masks(vector, [(_KEY, 1)], bytes(32))
@@ -63,7 +63,7 @@ def _either() -> bytes:
 
 
 def _boxed() -> bytes:
-    """A box is another one each time; that it opens is known."""
+    """Encrypt and decrypt a box, which is randomised."""
     key = BoxKey(_KEY)
     opened = key.open(seal_box(key.public, b"sealed", "known answer"), "known answer")
     return hashlib.sha256(key.public).digest() + opened
@@ -111,11 +111,11 @@ _ANSWERS: Mapping[str, tuple[Callable[[], bytes], str]] = {
         "0101010101010101010101010101010101",
     ),
 }
-"""What is asked and what must come, in hexadecimal digits; the last eight are this library's, by its wire format."""
+"""Tests and expected answers in hexadecimal; the last eight are this library's own, from its wire format."""
 
 
 def wrong_answers() -> tuple[str, ...]:
-    """Return the names of the primitives that answer something else, or nothing."""
+    """Return the names of the primitives with a wrong answer or none."""
     wrong = []
     for name, (ask, expected) in _ANSWERS.items():
         try:

@@ -21,7 +21,7 @@ from secagg.primitives.derivation import derive_key
 from secagg.ring import RingVector, Words
 
 PIECE_BYTES = 1 << 18
-"""A piece of the vector stays in the cache while all masks are added to it."""
+"""Size of a piece of the vector, which stays in the cache while all masks are added."""
 
 LONG_BYTES = 1 << 16
 """Streams of fewer bytes are CTR's, whose contexts are made faster."""
@@ -34,17 +34,17 @@ _GCM_STARTS = 2 * _BLOCK_BYTES
 _ZEROS = bytes(PIECE_BYTES)
 
 _StreamKey = tuple[bytes, int]
-"""The key of one mask's keystream in one segment, and its sign."""
+"""Key of one mask's keystream in one segment, and its sign."""
 
 
 def add_masks(vector: RingVector, masks: Sequence[tuple[bytes, int]], digest: bytes) -> None:
     """Add (+1) or subtract (-1) the mask of each seed, in place.
 
-    A seed's mask is, for each segment, the keystream of a key that is derived from the seed, the configuration
-    digest and the segment's name, size and width. A key serves one stream, so the counter starts at zero.
+    For each segment the mask is the keystream of a key derived from the seed, the configuration digest and the
+    segment's name, size and width. A key is used for one stream, so the counter starts at zero.
 
     Args:
-        vector: what is masked or unmasked.
+        vector: the vector, changed in place.
         masks: (32-byte seed, sign) pairs.
         digest: the session's configuration digest.
     """

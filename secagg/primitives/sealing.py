@@ -13,17 +13,17 @@ OVERHEAD_BYTES = NONCE_BYTES + 16
 
 
 class SealBrokenError(ValueError):
-    """The ciphertext was not made with this key for this purpose, or was changed on the way."""
+    """The ciphertext is for another key or purpose, or was changed."""
 
 
 def seal(key: bytes, plaintext: bytes, associated: bytes, *, entropy: Entropy) -> bytes:
-    """Nonce and ciphertext, ``OVERHEAD_BYTES`` longer than the plaintext; the nonce is drawn at random.
+    """Encrypt with a random nonce; the result is ``OVERHEAD_BYTES`` longer than the plaintext.
 
     Args:
         key: 32 bytes, derived for this sender, recipient and session.
-        plaintext: what only the holder of the key may read.
-        associated: what the ciphertext is bound to and does not hide.
-        entropy: where the nonce comes from.
+        plaintext: bytes to encrypt.
+        associated: associated data, authenticated and not hidden.
+        entropy: source of the nonce.
     """
     if len(key) != KEY_BYTES:
         raise ValueError(f"a sealing key has {KEY_BYTES} bytes, not {len(key)}")
@@ -32,10 +32,10 @@ def seal(key: bytes, plaintext: bytes, associated: bytes, *, entropy: Entropy) -
 
 
 def open_sealed(key: bytes, sealed: bytes, associated: bytes) -> bytes:
-    """The plaintext.
+    """Decrypt; inverse of ``seal``.
 
     Raises:
-        SealBrokenError: another key, other associated data, or changed bytes.
+        SealBrokenError: the key or associated data differ, or the bytes were changed.
     """
     try:
         if len(key) != KEY_BYTES:

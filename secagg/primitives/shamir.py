@@ -21,13 +21,13 @@ class BadSharesError(ValueError):
 
 
 def split(secret: bytes, *, threshold: int, points: Sequence[int], entropy: Entropy) -> dict[int, bytes]:
-    """Shares of a secret, one a point; any ``threshold`` of them give it back, fewer tell nothing.
+    """Split a secret into shares, one per point: any ``threshold`` of them reconstruct it, fewer reveal nothing.
 
     Args:
         secret: 32 bytes.
         threshold: 1 to the number of points.
         points: distinct numbers of 1 to p - 1, public.
-        entropy: where the polynomial's other coefficients come from.
+        entropy: source of the polynomial's other coefficients.
     """
     if len(secret) != SECRET_BYTES:
         raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")
@@ -42,7 +42,7 @@ def split(secret: bytes, *, threshold: int, points: Sequence[int], entropy: Entr
 
 
 class Interpolation:
-    """Lagrange's weights over fixed points: one serves every secret that was shared over them.
+    """Lagrange interpolation over fixed points, for all secrets shared over them.
 
     Args:
         points: distinct, each 1 to p - 1.
@@ -55,7 +55,7 @@ class Interpolation:
         self._inverses = _inverses(products)
 
     def weights(self, at: int = 0) -> list[int]:
-        """The weights that turn values at the points into the value at another point (0: the secret)."""
+        """Return the weights that map the values at the points to the value at another point (0 for the secret)."""
         before = [*accumulate(((at - point) % PRIME for point in self.points), _times, initial=1)]
         after = [*accumulate(((at - point) % PRIME for point in reversed(self.points)), _times, initial=1)][::-1]
         return [
@@ -63,12 +63,12 @@ class Interpolation:
         ]
 
     def share(self, shares: Sequence[bytes], *, at: int) -> bytes:
-        """The share at another point that belongs to these shares, one a point."""
+        """Return the share at another point, from one share per point."""
         value = sum(w * int.from_bytes(share, "big") for w, share in zip(self.weights(at), shares, strict=True))
         return (value % PRIME).to_bytes(SHARE_BYTES, "big")
 
     def polynomial(self, values: Sequence[int]) -> list[int]:
-        """The coefficients, from the constant on, of the polynomial of least degree with these values."""
+        """Return the coefficients, constant first, of the polynomial of least degree with these values."""
         whole = _vanishing(self.points)
         total = [0] * len(self.points)
         for point, value, inverse in zip(self.points, values, self._inverses, strict=True):
@@ -80,15 +80,15 @@ class Interpolation:
 
 
 def combine(shares: Mapping[int, bytes], weights: Sequence[int] | None = None) -> bytes:
-    """The secret that as many shares as the threshold belong to.
+    """Reconstruct the secret from exactly ``threshold`` shares.
 
     Args:
-        shares: share by point; exactly ``threshold`` of them.
-        weights: ``Interpolation(list(shares)).weights()`` if it is at hand.
+        shares: share by point.
+        weights: ``Interpolation(list(shares)).weights()``, if already computed.
 
     Raises:
-        BadSharesError: a share is no field element, or the result is no 32-byte string, which honest
-            shares never give.
+        BadSharesError: a share is no field element, or the result is no 32-byte string, which never happens with honest
+            shares.
     """
     if not shares:
         raise BadSharesError("no shares at all belong to no secret")
@@ -97,17 +97,17 @@ def combine(shares: Mapping[int, bytes], weights: Sequence[int] | None = None) -
 
 
 def decode(shares: Mapping[int, bytes], threshold: int) -> tuple[bytes, frozenset[int]]:
-    """The secret, and the points whose shares are wrong, as long as these are at most half of the spare ones.
+    """Return the secret and the points of wrong shares, if these are at most half of the spare shares.
 
     The shares are a Reed-Solomon code word (McEliece and Sarwate, CACM 1981); decoded as in Gao, "A new algorithm for
     decoding Reed-Solomon codes", 2003, Algorithm 1, in O(n^2) for n shares.
 
     Args:
         shares: share by point, more than ``threshold``.
-        threshold: how many belong to the secret.
+        threshold: number of shares that reconstruct the secret.
 
     Raises:
-        BadSharesError: no secret is (n - threshold) / 2 or fewer changes away.
+        BadSharesError: more than (n - threshold) / 2 shares are wrong.
     """
     values, n = _values(shares), len(shares)
     if n < threshold:
@@ -132,10 +132,10 @@ def decode(shares: Mapping[int, bytes], threshold: int) -> tuple[bytes, frozense
 
 
 def without_one(shares: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
-    """For one share more than the threshold, of which one is wrong: each point with the secret that the others give.
+    """Yield, for threshold + 1 shares with one wrong, each point with the secret that the other shares give.
 
-    The polynomial over all points is off by a multiple of the product of (x - other), which its leading coefficient
-    tells: so each further point costs one product and no interpolation.
+    The polynomial over all points differs by a multiple of the product of (x - other), given by its leading
+    coefficient: each further point costs one product and no interpolation.
     """
     over, values = Interpolation(list(shares)), _values(shares)
     polynomial, whole = over.polynomial(values), prod([-point for point in shares])
@@ -146,7 +146,7 @@ def without_one(shares: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def is_share(share: bytes) -> bool:
-    """Whether these bytes are a field element."""
+    """Return whether these bytes are a field element."""
     return len(share) == SHARE_BYTES and int.from_bytes(share, "big") < PRIME
 
 
@@ -180,7 +180,7 @@ def _inverses(values: Sequence[int]) -> list[int]:
 
 
 def _vanishing(points: Sequence[int]) -> list[int]:
-    """The product of (x - point) over the points."""
+    """Return the product of (x - point) over the points."""
     whole = [1]
     for point in points:
         whole = [(lower - point * here) % PRIME for lower, here in zip([0, *whole], [*whole, 0], strict=True)]
@@ -200,7 +200,7 @@ def _minus(left: Sequence[int], right: Sequence[int]) -> list[int]:
 
 
 def _divided(above: Sequence[int], below: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Quotient and rest."""
+    """Return quotient and remainder."""
     rest, steps = list(above), len(above) - len(below)
     inverse, quotient = pow(below[-1], -1, PRIME), [0] * (max(steps, 0) + 1)
     for step in range(steps, -1, -1):
@@ -217,7 +217,7 @@ def _stripped(coefficients: list[int]) -> list[int]:
 
 
 def _uniform(entropy: Entropy) -> int:
-    """A uniform field element: 128 bits more than the field has make the bias of the reduction negligible."""
+    """Draw a uniform field element; 128 extra bits make the bias of the reduction negligible."""
     return int.from_bytes(entropy(SHARE_BYTES + 16), "big") % PRIME
 
 

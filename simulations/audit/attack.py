@@ -304,7 +304,7 @@ PROBE = tuple(range(1, 6))
 
 def in_the_clear(mode: Mode) -> bool:
     """Whether a message is its client's vector itself."""
-    return mode.guarantee(PROBE).opens_alone
+    return mode.guarantee(PROBE).plaintext_upload
 
 
 # Ways to score that several attacks share

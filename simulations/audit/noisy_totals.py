@@ -25,14 +25,14 @@ from analytic.row_format import RowFormat
 from analytic.sensitivity import Adjacency, Unit
 from analytic_secagg.federation import Step
 from analytic_secagg.modes import MODES, Mode
-from analytic_secagg.privacy import Boundable, PrivacyPlan, PrivateForm, reach_beyond
+from analytic_secagg.privacy import Boundable, PrivacyPlan, PrivateForm, violates_sensitivity
 from secagg import InOneProcess, PartyId, new_session_id
-from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, audit_noise
-from secagg.dp.audit import NoiseAudit
+from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum
+from secagg.dp.audit import NoiseAudit, audit_noise
 from secagg.dp.conversions import gdp_epsilon
 from secagg.entropy import Entropy, InsecureSeededEntropy, os_entropy
 from secagg.layout import IntVector
-from secagg.sessions import ClientSession, Contribution
+from secagg.sessions import ClientInput, ClientSession
 from simulations.audit.evaluate import Score, epsilon_lower_bound, guess_canaries, paired
 from simulations.audit.population import Population
 from simulations.audit.view import record_sum
@@ -218,7 +218,7 @@ class _Setting:
             feature_format=RowFormat(integer_bits=1, fraction_bits=16),
             max_rows=len(canaries),
         )
-        promised = mode.guarantee(clients).survivors_needed
+        promised = mode.guarantee(clients).min_survivors
         plan = PrivacyPlan(
             epsilon=epsilon, promised_survivors=promised, colluders=COLLUDERS, nonnegative=data.is_nonnegative
         )
@@ -359,7 +359,7 @@ class _Setting:
     def _is_beyond(self, last: _Rehearsals, part: NDArray[np.intp]) -> bool:
         """Whether a client's statistics cannot be those of so many rows within the bound and the format."""
         statistics = last.step.spec.from_vector(last.vector(self._rows(part)))
-        return reach_beyond(last.step.learner, statistics, len(part))
+        return violates_sensitivity(last.step.learner, statistics, len(part))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -452,7 +452,7 @@ def _parties(
     """All parties of a sum under the noise, of whom some vanish and colluders tell their shares."""
     clients = tuple(range(1, CLIENTS + 1))
     parties = setting.mode.in_one_process(
-        layout=step.room(CLIENTS), clients=clients, session_id=session_id, context=step.context
+        layout=step.with_headroom(CLIENTS), clients=clients, session_id=session_id, context=step.context
     )
     noisy = step.over(parties.protocol)
     assert isinstance(noisy, NoisySum)
@@ -487,16 +487,16 @@ class _Rehearsed(InOneProcess):
     spoil: Spoil | None
     colluders: frozenset[PartyId]
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
         noisy, secrets = self.protocol, self.of_party(party)
         assert isinstance(noisy, NoisySum)
-        assert not callable(contribution)
+        assert not callable(client_input)
         if party in self.colluders:
-            return noisy.protocol.client(party, contribution, secrets=secrets, entropy=entropy)
+            return noisy.protocol.client(party, client_input, secrets=secrets, entropy=entropy)
         if self.spoil is None:  # a vector may be given, or made when it is due
-            given = contribution if party % 2 else partial(np.copy, contribution)
+            given = client_input if party % 2 else partial(np.copy, client_input)
             return noisy.client(party, given, secrets=secrets, entropy=entropy)
-        spoiled = self.spoil(party, contribution, self.session_id)
+        spoiled = self.spoil(party, client_input, self.session_id)
         return noisy.protocol.client(party, spoiled, secrets=secrets, entropy=entropy)
 
 

@@ -25,8 +25,8 @@ from secagg.errors import SecureSumError
 from secagg.in_memory import Envelope, Network, Parties
 from secagg.layout import IntVector
 from secagg.ring import RingVector
-from secagg.sessions import ClientSession, Contribution, ServerSession
-from secagg.sums import Knowledge
+from secagg.sessions import ClientInput, ClientSession, ServerSession
+from secagg.sums import CoalitionView
 from secagg.wire import CARRIES_VECTOR, MessageType, message_type, payload_of
 from simulations.audit.population import SideInformation
 
@@ -91,10 +91,10 @@ class SumView:
         return tuple(envelope for envelope in self.messages if message_type(envelope.message) is kind)
 
     @property
-    def knowledge(self) -> Knowledge:
+    def knowledge(self) -> CoalitionView:
         """What the coalition pools, as the sum itself takes it apart."""
         messages = tuple(envelope.message for envelope in self.messages)
-        return Knowledge(messages=messages, tapes=self.tapes, secrets=self.secrets)
+        return CoalitionView(messages=messages, tapes=self.tapes, secrets=self.secrets)
 
     def vector_bytes(self, sender: PartyId) -> bytes | None:
         """The last bytes of a client's one heavy message, as many as a vector takes; every mode puts its vector there.
@@ -313,7 +313,7 @@ class _Taped:
     def helpers(self) -> tuple[PartyId, ...]:
         return self.honest.helpers
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
         tape = self.tapes.setdefault(party, bytearray())
 
         def taped(n_bytes: int) -> bytes:
@@ -321,7 +321,7 @@ class _Taped:
             tape.extend(drawn)
             return drawn
 
-        return self.honest.client(party, contribution, entropy=taped)
+        return self.honest.client(party, client_input, entropy=taped)
 
     def helper(self, party: PartyId, *, entropy: Entropy = os_entropy) -> ClientSession:
         return self.honest.helper(party, entropy=entropy)

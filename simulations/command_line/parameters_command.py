@@ -13,7 +13,7 @@ from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.errors import UsageError
 from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PartyId
 from secagg.committee import SealingKey
-from secagg.committee.replication import MOST_SEEDS, Replication
+from secagg.committee.seed_sharing import MOST_SEEDS, ReplicatedSharing
 from secagg.config import MAX_CLIENTS, SERVER
 from secagg.masked.assumptions import plan
 from secagg.primitives.boxes import BoxKey
@@ -179,20 +179,22 @@ def _of_committees(options: ParametersOptions) -> Iterator[dict[str, str]]:
 def _that_fit(n_helpers: int) -> Iterable[int]:
     """Numbers of corrupt helpers whose seeds a client can afford."""
     helpers = tuple(range(n_helpers))
-    return [corrupt for corrupt in range(1, n_helpers) if Replication(helpers, corrupt).n_seeds <= MOST_SEEDS] or [0]
+    return [
+        corrupt for corrupt in range(1, n_helpers) if ReplicatedSharing(helpers, corrupt).n_seeds <= MOST_SEEDS
+    ] or [0]
 
 
 def _committee_row(config: CommitteeSum) -> dict[str, str]:
     """Return the cells of a row by column."""
-    cost, guarantee, replication = config.costs[CLIENT_ROLE], config.guarantee, config.replication
+    cost, guarantee, seed_sharing = config.costs[CLIENT_ROLE], config.guarantee, config.seed_sharing
     return {
         "helpers": f"{len(config.helpers)}",
         "may collude": f"{config.corrupt}",
-        "may be away or lie": f"{guarantee.helpers_away}",
-        "liars noticed": f"{guarantee.lies_noticed}",
-        "quorum": f"{replication.quorum}",
-        "AES streams": f"{replication.n_seeds}",
-        "seeds of a helper": f"{replication.seeds_of_one}",
+        "may be away or lie": f"{guarantee.helper_dropout_tolerance}",
+        "liars noticed": f"{guarantee.detects_malicious_helpers}",
+        "quorum": f"{seed_sharing.quorum}",
+        "AES streams": f"{seed_sharing.n_seeds}",
+        "seeds of a helper": f"{seed_sharing.seeds_per_helper}",
         "bytes beyond the vector": f"{cost.bytes_up - cost.vector_bytes}",
         "of the vector": f"{cost.vector_bytes}",
     }

@@ -27,7 +27,7 @@ from analytic.row_map import normalised
 from analytic_secagg.console.arguments import Option, Reader
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
-from secagg.dp import MissingExtraError
+from secagg.dp.errors import MissingExtraError
 from simulations.compare.baselines import PARAMETER_BYTES
 from simulations.compare.reference import accuracy
 from simulations.compare.tuning import Grid, Rows, Tuned, candidates, held_out, n_trials, tune

@@ -56,7 +56,7 @@ class Dropouts:
                 f"{mode.name} cannot serve {len(clients)} client{'s' * (len(clients) > 1)}: {error}; leave {mode.name} "
                 "out of --modes: --modes plain serves any number"
             ) from error
-        needed, stay = guarantee.survivors_needed, len(clients) - self.n_lost(len(clients))
+        needed, stay = guarantee.min_survivors, len(clients) - self.n_lost(len(clients))
         if stay < needed:
             raise UsageError(
                 f"{mode.name} needs {needed} of {len(clients)} clients to stay to the end; --dropout {self.rate:g} "
@@ -92,7 +92,7 @@ class Dropouts:
         )
         plan = dict(zip(lost, stages.tolist(), strict=True))
         if guarantee.messages_after_vector and (last or not in_series):
-            room = len(clients) - len(lost) - guarantee.survivors_needed
+            room = len(clients) - len(lost) - guarantee.min_survivors
             late = order[len(lost) : len(lost) + min(room, (len(lost) + 1) // 2)]
             plan.update(dict.fromkeys(late, before + 1))
         return plan

@@ -26,7 +26,8 @@ from analytic_secagg.learners import DEFAULT_ALPHAS, LEARNERS, LearnerEntry, Lea
 from analytic_secagg.modes import MODES, Mode
 from analytic_secagg.privacy import PrivacyPlan, PrivateForm
 from secagg import InsecureSeededEntropy
-from secagg.dp import MissingExtraError, Release
+from secagg.dp import Release
+from secagg.dp.errors import MissingExtraError
 from simulations.compare.dpsgd import DPSGD, PrivateBaseline
 from simulations.compare.dropouts import NO_DROPOUTS, Dropouts
 from simulations.compare.options import CompareOptions

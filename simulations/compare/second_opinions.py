@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from secagg.dp import MissingExtraError, Release
+from secagg.dp import Release
+from secagg.dp.errors import MissingExtraError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

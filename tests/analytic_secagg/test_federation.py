@@ -49,7 +49,7 @@ def dealt(n_clients: int, seed: int, n_rows: int = 60) -> dict[int, ClientRows]:
 @settings(max_examples=20)
 def test_a_federation_has_its_survivors_pooled_bytes(n_clients: int, seed: int, mode: Mode) -> None:
     clients = dealt(n_clients, seed)
-    room = n_clients - mode.guarantee(tuple(clients)).survivors_needed
+    room = n_clients - mode.guarantee(tuple(clients)).min_survivors
     rng = np.random.default_rng(seed)
     gone = {
         int(party): int(rng.integers(0, mode.guarantee(tuple(clients)).messages_before_vector + 1))
@@ -71,7 +71,7 @@ def test_costs_are_those_of_the_messages() -> None:
     for federation, n_messages in ((plain, 1), (masked, 4)):
         assert set(federation.costs) == set(clients)
         assert {cost.messages_up for cost in federation.costs.values()} == {n_messages}
-        assert {cost.heavy_messages for cost in federation.costs.values()} == {1}
+        assert {cost.vector_messages for cost in federation.costs.values()} == {1}
         assert {tuple(cost.messages_by_sum) for cost in federation.costs.values()} == {(n_messages,)}
         assert all(cost.seconds >= cost.statistics_seconds > 0 for cost in federation.costs.values())
         assert federation.server_seconds > 0
@@ -89,7 +89,7 @@ def test_a_series_of_sums_has_its_survivors_pooled_bytes(n_clients: int, seed: i
     clients = dealt(n_clients, seed)
     deep = DeepAFL(n_features=3, n_targets=2, feature_bound=8.0, max_rows=60, n_layers=2, d_phi=6, d_f=5, gamma=0.1)
     dropouts = Dropouts(rate=0.3, seed=seed)
-    assume(n_clients - dropouts.n_lost(n_clients) >= mode.guarantee(tuple(clients)).survivors_needed)
+    assume(n_clients - dropouts.n_lost(n_clients) >= mode.guarantee(tuple(clients)).min_survivors)
     federation = run_federation(
         deep,
         clients,
@@ -101,7 +101,7 @@ def test_a_series_of_sums_has_its_survivors_pooled_bytes(n_clients: int, seed: i
     pooled = fit_pooled(deep, ClientRows.pool([clients[party] for party in survivors]))
     assert federation.survivors == (survivors,) * 5
     assert deep.weights_bytes(federation.model) == deep.weights_bytes(pooled)
-    assert {federation.costs[party].heavy_messages for party in survivors} == {5}
+    assert {federation.costs[party].vector_messages for party in survivors} == {5}
     assert len(federation.sums) == 5
     assert federation.largest_layout.wire_bytes == max(one.layout.wire_bytes for one in federation.sums)
 

@@ -99,7 +99,7 @@ def test_every_mode_heeds_the_fewest_survivors(mode: Mode, in_series: bool, n_cl
     for fewest in (n_clients - 1, n_clients):
         sums = mode.sums(clients, in_series=in_series, min_survivors=fewest)
         assert sums.next_sum(LAYOUT, b"").protocol.survivors_needed >= fewest
-        assert mode.guarantee(clients, min_survivors=fewest).survivors_needed >= fewest
+        assert mode.guarantee(clients, min_survivors=fewest).min_survivors >= fewest
     parties = mode.sums(CLIENTS, in_series=in_series, min_survivors=4).next_sum(LAYOUT, b"")
     with pytest.raises(SecureSumError, match=r"need"):
         run_in_memory(parties, {party: np.array([party, 0, 7]) for party in CLIENTS}, dropouts={2: 0})
@@ -114,7 +114,7 @@ def test_large_simulated_cohorts_have_a_sparse_graph_and_smaller_ones_a_complete
         for in_series in (False, True):
             protocol = mode.sums(clients, in_series=in_series).next_sum(LAYOUT, b"").protocol
             assert (len(protocol.neighbours(1)) < n_clients - 1) == (n_clients > LARGEST_COMPLETE)
-        assert mode.guarantee(clients).survivors_needed == n_clients - dropouts
+        assert mode.guarantee(clients).min_survivors == n_clients - dropouts
 
 
 @pytest.mark.parametrize(

@@ -22,15 +22,8 @@ from analytic.row_map import RowMap
 from analytic.safle import SAFLe
 from analytic_secagg.privacy import PrivacyPlan
 from secagg import InsecureSeededEntropy, Layout, PlainSum, new_session_id, run_in_memory
-from secagg.dp import (
-    Budget,
-    BudgetExceededError,
-    CoordinateNoise,
-    DistributedNoise,
-    Ledger,
-    PrivacyError,
-    audit_noise,
-)
+from secagg.dp import Budget, BudgetExceededError, CoordinateNoise, DistributedNoise, Ledger, PrivacyError
+from secagg.dp.audit import audit_noise
 
 FORMAT = RowFormat.parse("UQ1.8")
 LINEAR = AFL(n_features=6, n_targets=3, feature_format=FORMAT, max_rows=100, ridge=0.01)
@@ -95,7 +88,10 @@ def test_every_sum_is_noisy_and_the_noise_is_the_one_on_the_bill(
         layout = Layout.of(spec.segments)
         vectors = {p: spec.to_vector(private.learner.client_statistics(model, r)) for p, r in clients.items()}
         under = PlainSum(
-            layout=private.room(number, layout, 5), clients=(*clients, 5), session_id=new_session_id(), min_survivors=4
+            layout=private.with_headroom(number, layout, 5),
+            clients=(*clients, 5),
+            session_id=new_session_id(),
+            min_survivors=4,
         )
         total = run_in_memory(private.over(number, under, layout), vectors).result.total
         noise = private.noises[number]
@@ -140,16 +136,16 @@ def test_a_ledger_is_charged_for_each_sum_and_says_when_it_is_empty(tmp_path: Pa
     assert ledger.releases == private.releases
     with pytest.raises(BudgetExceededError):
         private.charge(0, ledger, session_id=bytes(16))
-    with pytest.raises(PrivacyError, match="priced for client"):
+    with pytest.raises(PrivacyError, match=r"privacy cost of .* for client"):
         CLIENTS.apply(LINEAR).charge(0, ledger, session_id=bytes(16))
 
 
 def test_a_sum_that_breaks_the_promise_is_refused() -> None:
     private = PLAN.apply(replace(LINEAR, row_map=None))
     layout = Layout.of([("rows", 6, 100), ("count", 1, 100)])
-    for min_survivors, room, message in ((3, True, "counts on 4 survivors"), (4, False, "make_room")):
+    for min_survivors, room, message in ((3, True, "counts on 4 survivors"), (4, False, "with_headroom")):
         under = PlainSum(
-            layout=private.room(0, layout, 5) if room else layout,
+            layout=private.with_headroom(0, layout, 5) if room else layout,
             clients=(1, 2, 3, 4, 5),
             session_id=new_session_id(),
             min_survivors=min_survivors,
@@ -183,7 +179,7 @@ def test_a_client_that_is_given_a_noisy_total_takes_its_own_share_off(
         replace(trusting, promised_survivors=alone).apply(learner)
     for noise in replace(trusting, colluders=1).apply(learner).noises:
         assert isinstance(noise, DistributedNoise)
-        refused = DistributedNoise(total=noise.total, promised_survivors=4)
+        refused = DistributedNoise(total=noise.total, min_noise_shares=4)
         shares = zip(refused.share.variances, noise.total.variances, noise.share.variances, strict=True)
         assert all(3 * too_small < needed <= 3 * own for too_small, needed, own in shares)
 

@@ -24,9 +24,9 @@ from analytic_secagg.site.roster import Roster
 from analytic_secagg.sum_setup import SumSetup
 from analytic_secagg.trial import Trial
 from secagg import Guarantee, Layout, PartyId, PartySecrets, SumResult, os_entropy, run_in_memory
+from secagg.client_input import check_now, resolve
 from secagg.committee import SealingKey
-from secagg.config import SERVER, SumConfig, check_min_survivors, harmless_colluders
-from secagg.contribution import check_now, resolve
+from secagg.config import SERVER, SumConfig, check_min_survivors, max_colluding_clients
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
 from secagg.encoder import RunningSum
 from secagg.entropy import Entropy
@@ -38,9 +38,9 @@ from secagg.primitives.identity import IdentityKey
 from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
 from secagg.rounds import Round, RoundState, ServerRounds
-from secagg.sessions import ClientSession, Contribution, ServerSession
+from secagg.sessions import ClientInput, ClientSession, ServerSession
 from secagg.snapshots import CLIENT, HELPER, Stored, binding
-from secagg.sums import CLIENT_ROLE, NO_SECRETS, Knowledge, Upload
+from secagg.sums import CLIENT_ROLE, NO_SECRETS, CoalitionView, Upload
 from secagg.wire import MessageType, Reader, write_entries
 from simulations.__main__ import main
 from simulations.audit.attack import Expectation
@@ -91,10 +91,10 @@ class VeiledSum(SumConfig):
     @property
     def guarantee(self) -> Guarantee:
         return Guarantee(
-            survivors_needed=self.min_survivors,
-            harmless_clients=harmless_colluders(self.min_survivors),
-            opening_clients=0,
-            opening_helpers=self.helpers,
+            min_survivors=self.min_survivors,
+            max_colluding_clients=max_colluding_clients(self.min_survivors),
+            client_reconstruction_threshold=0,
+            reconstruction_helpers=self.helpers,
             upload=Upload.UNIFORM,
         )
 
@@ -113,12 +113,12 @@ class VeiledSum(SumConfig):
     def client(
         self,
         party: PartyId,
-        contribution: Contribution,
+        client_input: ClientInput,
         *,
         secrets: PartySecrets = NO_SECRETS,
         entropy: Entropy = os_entropy,
     ) -> ClientSession:
-        return VeiledClient(self, party, contribution, secrets, entropy)
+        return VeiledClient(self, party, client_input, secrets, entropy)
 
     def helper(
         self, party: PartyId, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy
@@ -130,7 +130,7 @@ class VeiledSum(SumConfig):
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
         return VeiledServer(self, secrets)
 
-    def opened_by(self, knowledge: Knowledge, target: PartyId) -> RingVector | None:
+    def reconstruct_upload(self, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
         payload, vector = knowledge.upload(target), knowledge.upload_as_sent(target, self.layout)
         own = knowledge.secrets.get(self.veiler, NO_SECRETS).boxes
         if payload is not None and vector is not None and own is not None:
@@ -147,25 +147,25 @@ class VeiledClient(Party, Stored[Spoken]):
     _config: VeiledSum
 
     def __init__(
-        self, config: VeiledSum, party: PartyId, contribution: Contribution, secrets: PartySecrets, entropy: Entropy
+        self, config: VeiledSum, party: PartyId, client_input: ClientInput, secrets: PartySecrets, entropy: Entropy
     ) -> None:
         config.index(party)
-        check_now(config.layout, contribution, len(config.clients))
+        check_now(config.layout, client_input, len(config.clients))
         Party.__init__(self, config, party, secrets)
-        self._kept, self._contribution, self._entropy = Spoken(), contribution, entropy
+        self._kept, self._client_input, self._entropy = Spoken(), client_input, entropy
 
     @property
-    def bound_to(self) -> bytes:
+    def snapshot_id(self) -> bytes:
         return binding(CLIENT, self._config.digest, self.party)
 
     def start(self) -> bytes:
         if self._kept.has_spoken:
             raise LocalProtocolError("one session sends one vector")
         config, seed = self._config, self._entropy(32)
-        vector = RingVector.encode(config.layout, resolve(config.layout, self._contribution, len(config.clients)))
+        vector = RingVector.encode(config.layout, resolve(config.layout, self._client_input, len(config.clients)))
         add_masks(vector, [(seed, 1)], config.digest)
         self._kept.has_spoken = True
-        return self._say(
+        return self._seal_message(
             MessageType.COMMITTEE_INPUT, seal_box(config.veiler_key, seed, "veil", config.digest) + vector.to_bytes()
         )
 
@@ -183,7 +183,7 @@ class Veiler(Party, Stored[Spoken]):
         self._key: BoxKey | None = secrets.boxes
 
     @property
-    def bound_to(self) -> bytes:
+    def snapshot_id(self) -> bytes:
         return binding(HELPER, self._config.digest, self.party)
 
     def start(self) -> None:
@@ -191,7 +191,7 @@ class Veiler(Party, Stored[Spoken]):
 
     def receive(self, message: bytes) -> bytes:
         config = self._config
-        frame = self._hear(message)
+        frame = self._open_message(message)
         if self._kept.has_spoken or self._key is None:
             raise LocalProtocolError("the veiler answers once")
         boxes = Reader(frame.payload, peer=SERVER).entries(BOX_BYTES)
@@ -200,7 +200,7 @@ class Veiler(Party, Stored[Spoken]):
         veil = RingVector.zeros(config.layout)
         add_masks(veil, [(self._key.open(box, "veil", config.digest), 1) for box in boxes.values()], config.digest)
         self._kept.has_spoken, self._key = True, None
-        return self._say(MessageType.MASK_SUM, veil.to_bytes())
+        return self._seal_message(MessageType.MASK_SUM, veil.to_bytes())
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -232,7 +232,7 @@ class VeiledServer(ServerRounds[VeiledState]):
             if round_.answer is MessageType.COMMITTEE_INPUT:
                 self._kept.round = Round.of(MessageType.MASK_SUM, config.helpers)
                 asked = write_entries(self._kept.keys)
-                return {config.veiler: self._say(MessageType.MASK_REQUEST, asked, config.veiler)}
+                return {config.veiler: self._seal_message(MessageType.MASK_REQUEST, asked, config.veiler)}
             if round_.waiting_for:
                 raise HelperMissingError(missing=config.helpers)
             self._kept.result = SumResult(total=self._kept.sum.words.decode(), survivors=tuple(sorted(self._kept.keys)))

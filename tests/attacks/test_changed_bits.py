@@ -18,7 +18,7 @@ from support.parties import key_of, signed
 
 from secagg import CommitteeSum, InOneProcess, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
 from secagg.config import SERVER
-from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
+from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, with_headroom
 from secagg.encryption import encrypted
 from secagg.errors import HelperMissingError, SecureSumError
 from secagg.in_memory import Envelope, InMemoryRun
@@ -33,7 +33,7 @@ VECTORS: dict[int, IntVector] = {party: np.array([party, -party, 10**4 * party, 
 SURVIVORS = 3
 """Fewest in a total: each mode bears the absence of a client at any moment, and of no helper."""
 NOISE = CoordinateNoise(levels=np.ones(4, dtype=np.uint8), variances=(4,))
-SHARES = DistributedNoise(total=NOISE, promised_survivors=SURVIVORS)
+SHARES = DistributedNoise(total=NOISE, min_noise_shares=SURVIVORS)
 MOST_NOISE = 2000
 
 
@@ -51,7 +51,7 @@ def plain(layout: Layout = LAYOUT) -> InOneProcess:
 
 
 def under_noise(make: Callable[[Layout], InOneProcess], *, central: bool = False) -> InOneProcess:
-    exact = signed(make(LAYOUT if central else make_room(LAYOUT, len(CLIENTS), SHARES)))
+    exact = signed(make(LAYOUT if central else with_headroom(LAYOUT, len(CLIENTS), SHARES)))
     protocol = (
         CentralNoisySum(protocol=exact.protocol, noise=NOISE)
         if central

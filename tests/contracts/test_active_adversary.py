@@ -22,13 +22,13 @@ from support.rows import make as make_row
 from analytic_secagg.modes import MODES
 from secagg import ClientSession, IdentityKey, InOneProcess, IntVector, PartyId, ServerSession, new_session_id
 from secagg.config import SERVER
-from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, make_room
+from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, with_headroom
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import SecureSumError, TooFewSurvivorsError
 from secagg.in_memory import Envelope, run_in_memory
 from secagg.layout import Layout
 from secagg.receipted_sum import ReceiptedSum, SignedBy
-from secagg.sessions import Contribution
+from secagg.sessions import ClientInput
 from secagg.wire import MessageType, carries_vector, message_type
 
 CLIENTS = (2, 3, 5, 8, 13)
@@ -37,7 +37,7 @@ STRANGER = 4000
 LAYOUT = Layout.of([("few", 3, 1000), ("wide", 2, 2**40)])
 VECTORS: Mapping[PartyId, IntVector] = {party: np.array([party, -party, 0, 2**30, party << 20]) for party in CLIENTS}
 NOISE = DistributedNoise(
-    total=CoordinateNoise(levels=np.ones(LAYOUT.size, dtype=np.uint8), variances=(100,)), promised_survivors=1
+    total=CoordinateNoise(levels=np.ones(LAYOUT.size, dtype=np.uint8), variances=(100,)), min_noise_shares=1
 )
 MOST_NOISE = 600
 """The noise of five clients, each with variance 100, exceeds 26 standard deviations with probability below 2^-450."""
@@ -79,7 +79,7 @@ def parties_of(mode: str, form: str, identities: Mapping[PartyId, IdentityKey]) 
     """Return all parties of a fresh session. Every message is signed."""
     if not MODES[mode].installed:
         pytest.skip(MODES[mode].missing_extra)
-    layout = make_room(LAYOUT, len(CLIENTS), NOISE) if form == "noise" else LAYOUT
+    layout = with_headroom(LAYOUT, len(CLIENTS), NOISE) if form == "noise" else LAYOUT
     return FORMS[form](
         MODES[mode].in_one_process(
             layout=layout, clients=CLIENTS, session_id=new_session_id(), identity_of=identities.__getitem__
@@ -131,14 +131,14 @@ class UnderAttack(InOneProcess):
     sessions: list[AttackedParty] = field(default_factory=list)
     first: dict[str, tuple[PartyId, bytes]] = field(default_factory=dict)
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
         def noted(n_bytes: int) -> bytes:
             drawn = entropy(n_bytes)
             if n_bytes >= 16:
                 self.drawn.add(drawn)
             return drawn
 
-        return self._attacked(party, lambda: InOneProcess.client(self, party, contribution, entropy=noted))
+        return self._attacked(party, lambda: InOneProcess.client(self, party, client_input, entropy=noted))
 
     def helper(self, party: PartyId, *, entropy: Entropy = os_entropy) -> ClientSession:
         return self._attacked(party, lambda: InOneProcess.helper(self, party, entropy=entropy))
@@ -159,8 +159,8 @@ class Attacked:
         self.session = self.replaced = make()
 
     @property
-    def bound_to(self) -> bytes:
-        return self.session.bound_to
+    def snapshot_id(self) -> bytes:
+        return self.session.snapshot_id
 
     def snapshot(self) -> bytes:
         return self.session.snapshot()
@@ -278,7 +278,7 @@ def secrets_of(parties: UnderAttack) -> set[bytes]:
 def test_every_attack_is_refused_and_the_sum_is_exact(mode: str, form: str) -> None:
     parties = attacked(mode, form)
     guarantee = parties.protocol.guarantee
-    tolerates_dropout = form == "exact" and guarantee.survivors_needed < len(CLIENTS)
+    tolerates_dropout = form == "exact" and guarantee.min_survivors < len(CLIENTS)
     result = run_in_memory(
         parties, VECTORS, dropouts={DROPOUT: guarantee.messages - 1} if tolerates_dropout else {}
     ).result
@@ -307,9 +307,9 @@ def test_clients_that_drop_out_after_any_message_leave_the_survivors_sum_or_none
     """As many as may, and one more. The random dropouts of test_sum_protocol seldom reach this border."""
     row, vectors = ROWS[name], some_vectors()
     guarantee = make_row(row).protocol.guarantee
-    needed_to_the_end = max(guarantee.survivors_needed, guarantee.threshold, guarantee.countersignatures or 0)
+    needed_to_the_end = max(guarantee.min_survivors, guarantee.threshold, guarantee.countersignatures or 0)
     for sent in range(guarantee.messages):
-        for staying in (guarantee.survivors_needed, guarantee.survivors_needed - 1):
+        for staying in (guarantee.min_survivors, guarantee.min_survivors - 1):
             dropouts = dict.fromkeys(COHORT[staying:], sent)
             counted = tuple(party for party in COHORT if dropouts.get(party, row.counts_at) >= row.counts_at)
             try:
@@ -318,6 +318,6 @@ def test_clients_that_drop_out_after_any_message_leave_the_survivors_sum_or_none
                 assert staying < needed_to_the_end
                 continue
             assert result.survivors == counted
-            assert len(result.survivors) >= guarantee.survivors_needed
+            assert len(result.survivors) >= guarantee.min_survivors
             total = sum(vectors[party] for party in counted) + row.noise_in(make_row(row).protocol.layout, counted)
             assert result.total.tolist() == total.tolist()

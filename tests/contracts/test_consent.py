@@ -12,7 +12,7 @@ from support.rows import ROWS, make, some_vectors
 from secagg import ClientSession, InOneProcess, PartyId, run_in_memory
 from secagg.durable import DurableClient
 from secagg.errors import ConsentRefusedError, LocalProtocolError, SecureSumError
-from secagg.sums import Consent, RowsOf, SumProtocol, Survivors
+from secagg.sums import Consent, DataFingerprints, SumProtocol, Survivors
 from secagg.wire import carries_vector
 
 COHORT = (3, 5, 8, 9)
@@ -22,7 +22,7 @@ VECTORS = some_vectors(clients=COHORT)
 
 def shown_to_clients(protocol: SumProtocol) -> bool:
     """Whether clients sign who survives. Elsewhere a client cannot know, or has to believe the server."""
-    return protocol.name.startswith("masked") and protocol.guarantee.server_may_lie
+    return protocol.name.startswith("masked") and protocol.guarantee.malicious_server
 
 
 class Asked:
@@ -33,7 +33,7 @@ class Asked:
         self.totals: dict[PartyId, list[tuple[bytes, Survivors | None]]] = {}
 
     def consent_of(self, party: PartyId) -> Consent:
-        def consent(protocol: SumProtocol, survivors: Survivors | None, rows: RowsOf) -> None:
+        def consent(protocol: SumProtocol, survivors: Survivors | None, rows: DataFingerprints) -> None:
             self.totals.setdefault(party, []).append((protocol.digest, survivors))
             if party == self.refusing:
                 raise ConsentRefusedError("no")

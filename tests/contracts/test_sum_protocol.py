@@ -46,8 +46,8 @@ from secagg.in_memory import Envelope
 from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
-from secagg.sessions import Contribution, ServerSession
-from secagg.sums import Knowledge, Upload
+from secagg.sessions import ClientInput, ServerSession
+from secagg.sums import CoalitionView, Upload
 
 
 @pytest.fixture(params=ROWS.values(), ids=ROWS.keys(), scope="module")
@@ -105,9 +105,9 @@ def test_honest_clients_never_add_up_to_another_total_than_their_sum(row: Row) -
     vectors = dict.fromkeys(CLIENTS, np.array([60, -60]))
     alone, shared = Layout.of([("s", 2, 127)]), Layout.of([("s", 2, 127, 60)])
     session = row.make(alone, CLIENTS, SESSION, b"")
-    for contribution in (vectors[CLIENTS[0]], lambda: vectors[CLIENTS[0]]):
+    for client_input in (vectors[CLIENTS[0]], lambda: vectors[CLIENTS[0]]):
         with pytest.raises(InvalidVectorError, match="bound for one client 25, an equal share of the sum's 127"):
-            run_in_memory(session, {**vectors, CLIENTS[0]: contribution})
+            run_in_memory(session, {**vectors, CLIENTS[0]: client_input})
     with pytest.raises(ConfigurationError, match=r"5 clients of at most .* each can add up to .*, beyond the bound"):
         row.make(shared, CLIENTS, SESSION, b"")
     vectors = {party: np.array([100, -100]) if party == CLIENTS[0] else np.array([6, -6]) for party in CLIENTS}
@@ -188,11 +188,11 @@ def test_a_contribution_is_called_once_and_not_before_it_is_needed(row: Row) -> 
     vectors = some_vectors()
 
     def of(party: int) -> Callable[[], IntVector]:
-        def contribution() -> IntVector:
+        def client_input() -> IntVector:
             calls.append(party)
             return vectors[party]
 
-        return contribution
+        return client_input
 
     protocol = make(row)
     clients = {party: protocol.client(party, of(party)) for party in CLIENTS}
@@ -210,9 +210,9 @@ def test_a_vector_that_does_not_fit_leaves_nothing(row: Row, given_as: str) -> N
     beyond = vectors[3].copy()
     beyond[6] = 101
     sent: list[Envelope] = []
-    contributions = vectors | {3: beyond if given_as == "array" else lambda: beyond}
+    client_inputs = vectors | {3: beyond if given_as == "array" else lambda: beyond}
     with pytest.raises(InvalidVectorError, match="'cross': 1 of 2"):
-        run_in_memory(make(row), contributions, record=sent.append)
+        run_in_memory(make(row), client_inputs, record=sent.append)
     assert sum(envelope.sender == 3 for envelope in sent) < row.counts_at
 
 
@@ -247,8 +247,8 @@ def test_whoever_differs_in_public_parameters_is_not_in_the_sum(row: Row, change
         def __getattr__(self, name: str) -> object:
             return getattr(parties, name)
 
-        def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
-            return sessions[9] if party == 9 else parties.client(party, contribution, entropy=entropy)
+        def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
+            return sessions[9] if party == 9 else parties.client(party, client_input, entropy=entropy)
 
     run = run_in_memory(Swapped(), vectors)  # type: ignore[arg-type]
     assert 9 not in run.result.survivors
@@ -425,8 +425,8 @@ def test_the_public_face(row: Row) -> None:
     assert protocol.layout == LAYOUT
     assert protocol.name
     assert len(protocol.digest) == 32
-    assert 1 <= protocol.survivors_needed == protocol.guarantee.survivors_needed <= len(CLIENTS)
-    assert set(protocol.guarantee.opening_helpers) <= set(protocol.helpers)
+    assert 1 <= protocol.survivors_needed == protocol.guarantee.min_survivors <= len(CLIENTS)
+    assert set(protocol.guarantee.reconstruction_helpers) <= set(protocol.helpers)
 
 
 def test_who_lacks_its_secrets_gets_no_session(row: Row) -> None:
@@ -486,7 +486,7 @@ def test_stated_costs_are_the_measured_ones(row: Row) -> None:
 
 def test_a_sum_says_the_server_may_lie_where_its_guarantee_does(row: Row) -> None:
     protocol = make(row).protocol
-    assert ("the server may lie" in protocol.explain()) == protocol.guarantee.server_may_lie
+    assert ("MALICIOUS SERVER" in protocol.explain()) == protocol.guarantee.malicious_server
 
 
 def test_a_guarantee_says_who_opens_an_upload(row: Row) -> None:
@@ -500,18 +500,18 @@ def test_a_guarantee_says_who_opens_an_upload(row: Row) -> None:
     for n in range(len(CLIENTS)):
         for helpers in ((), parties.helpers[:1], parties.helpers):
             members = {*CLIENTS[len(CLIENTS) - n :], *helpers}
-            knowledge = Knowledge(
+            knowledge = CoalitionView(
                 messages=messages,
                 tapes={party: bytes(tapes[party].drawn) for party in members & set(CLIENTS)},
                 secrets={party: secrets for party, secrets in parties.secrets.items() if party in members},
             )
-            opened = parties.protocol.opened_by(knowledge, CLIENTS[0])
+            opened = parties.protocol.reconstruct_upload(knowledge, CLIENTS[0])
             assert opened is not None
             sent = vectors[CLIENTS[0]] + (row.noise_in(LAYOUT, CLIENTS[:1]) if row.noise == "shares" else 0)
             is_right = opened.to_bytes() == RingVector.encode(opened.layout, sent).to_bytes()
-            assert is_right == guarantee.opened_by(server=True, n_clients=n, helpers=frozenset(helpers))
-    nothing = Knowledge(messages=(), tapes={}, secrets={})
-    assert parties.protocol.opened_by(nothing, CLIENTS[0]) is None
+            assert is_right == guarantee.exposes_uploads_to(server=True, n_clients=n, helpers=frozenset(helpers))
+    nothing = CoalitionView(messages=(), tapes={}, secrets={})
+    assert parties.protocol.reconstruct_upload(nothing, CLIENTS[0]) is None
 
 
 class Tape:
@@ -531,5 +531,5 @@ class Taped(InOneProcess):
 
     tapes: Mapping[PartyId, Tape]
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
-        return InOneProcess.client(self, party, contribution, entropy=self.tapes[party])
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
+        return InOneProcess.client(self, party, client_input, entropy=self.tapes[party])

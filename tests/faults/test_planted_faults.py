@@ -66,7 +66,6 @@ from analytic.learner import ClientRows
 from analytic_secagg.modes import MODES
 from analytic_secagg.sum_setup import SumSetup
 from secagg import (
-    BoxKey,
     ClientSession,
     Guarantee,
     InOneProcess,
@@ -93,9 +92,10 @@ from secagg.encryption.key_holder import KeyHolder
 from secagg.encryption.seal import load_public
 from secagg.entropy import Entropy
 from secagg.masked.messages import Roster, SealedShares, UnmaskRequest, UnmaskShares
+from secagg.primitives.boxes import BoxKey
 from secagg.primitives.shamir import SHARE_BYTES
 from secagg.ring import RingVector
-from secagg.sessions import Contribution
+from secagg.sessions import ClientInput
 from secagg.sums import Upload
 from secagg.wire import MessageType, Reader, payload_of
 
@@ -320,7 +320,7 @@ def of_set(place: int) -> Callable[[Client], list[tuple[bytes, int]]]:
 
     def masks(client: Client) -> list[tuple[bytes, int]]:
         config = client.protocol
-        at = place % config.replication.n_seeds
+        at = place % config.seed_sharing.n_seeds
         return [(mask_seed(config.digest, client.party, at, client.tape[32 * at : 32 * at + 32]), 1)]
 
     return masks
@@ -348,7 +348,7 @@ def self_mask_said(client: Client, payload: bytes) -> bytes:
 def seeds_said(client: Client, payload: bytes) -> bytes:
     config = client.protocol
     message = CommitteeInput.read(Reader(memoryview(payload), peer=0), config)
-    return replace(message, commitments=client.tape[: 32 * config.replication.n_seeds]).to_payload()
+    return replace(message, commitments=client.tape[: 32 * config.seed_sharing.n_seeds]).to_payload()
 
 
 # fmt: off
@@ -373,14 +373,18 @@ class Boastful(MaskedSum):
     @property
     def guarantee(self) -> Guarantee:
         own: Guarantee = MaskedSum.guarantee.fget(self)  # type: ignore[attr-defined]
-        return replace(own, opening_clients=own.opening_clients + 1, harmless_clients=own.harmless_clients + 1)
+        return replace(
+            own,
+            client_reconstruction_threshold=own.client_reconstruction_threshold + 1,
+            max_colluding_clients=own.max_colluding_clients + 1,
+        )
 
 
 class Bare(PlainSum):
     @property
     def guarantee(self) -> Guarantee:
         own: Guarantee = PlainSum.guarantee.fget(self)  # type: ignore[attr-defined]
-        return replace(own, upload=Upload.UNIFORM, opening_clients=len(self.clients) - 1)
+        return replace(own, upload=Upload.UNIFORM, client_reconstruction_threshold=len(self.clients) - 1)
 
 
 class Unbound(MaskedSum):
@@ -480,8 +484,8 @@ def swapped(result: SumResult) -> SumResult:
 
 
 class Clipping(Sessions):
-    def client(self, sums: InOneProcess, party: PartyId, contribution: Contribution, entropy: Entropy) -> ClientSession:
-        return InOneProcess.client(sums, party, np.clip(contribution, -100, 100), entropy=entropy)
+    def client(self, sums: InOneProcess, party: PartyId, client_input: ClientInput, entropy: Entropy) -> ClientSession:
+        return InOneProcess.client(sums, party, np.clip(client_input, -100, 100), entropy=entropy)
 
 
 def exchanged(parties: InOneProcess, message: bytes) -> bytes:

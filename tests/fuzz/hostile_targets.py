@@ -16,6 +16,7 @@ import numpy as np
 from support.memory_store import MemoryStore
 from support.parties import SERVER_KEY, knows, resealed
 
+from secagg import MaskedSum
 from secagg.config import SERVER
 from secagg.durable import DurableClient, DurableServer
 from secagg.entropy import InsecureSeededEntropy
@@ -29,7 +30,6 @@ from secagg.errors import (
     TooFewSurvivorsError,
 )
 from secagg.layout import Layout
-from secagg.masked import MaskedSum
 from secagg.masked.messages import (
     AdvertisedKeys,
     Roster,
@@ -142,14 +142,14 @@ def _server_snapshot(config: MaskedSum, data: bytes) -> None:
 
 def _durable_client(data: bytes) -> None:
     fresh = _new_client(TRUSTING, 5)
-    sealed = seal(KEY, data, DURABLE + fresh.bound_to, entropy=entropy("nonce"))
+    sealed = seal(KEY, data, DURABLE + fresh.snapshot_id, entropy=entropy("nonce"))
     for record in (data, DURABLE + data, DURABLE + sealed):
         with suppress(SnapshotError, LocalProtocolError):
             DurableClient(MemoryStore(record), KEY, _new_client(TRUSTING, 5), entropy=entropy("record")).start()
 
 
 def _durable_server(data: bytes) -> None:
-    checked = sha256(TRUSTING.server().bound_to + data).digest()
+    checked = sha256(TRUSTING.server().snapshot_id + data).digest()
     for record in (data, DURABLE + data, DURABLE + checked + data):
         with suppress(SnapshotError):
             DurableServer(MemoryStore(record), TRUSTING.server())

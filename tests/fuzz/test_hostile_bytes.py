@@ -31,9 +31,9 @@ from hostile_targets import (
 from support.examples import examples
 from support.memory_store import MemoryStore
 
+from secagg import MaskedSum
 from secagg.durable import DurableClient, DurableServer
 from secagg.errors import SnapshotError
-from secagg.masked import MaskedSum
 
 HERE = Path(__file__).resolve().parent
 SEEDS: dict[str, list[bytes]] = {name: [] for name in TARGETS}

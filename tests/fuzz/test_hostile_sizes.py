@@ -29,10 +29,10 @@ from hostile_targets import (
 )
 from support.parties import knows, resealed
 
+from secagg import MaskedSum
 from secagg.config import SERVER
 from secagg.errors import LocalProtocolError, MalformedMessageError, RemoteProtocolError
 from secagg.layout import Layout
-from secagg.masked import MaskedSum
 from secagg.masked.messages import Roster, UnmaskRequest, UnmaskShares
 from secagg.masked.series import SeriesClient, SeriesServer
 from secagg.masked.states import ClientState

@@ -186,7 +186,7 @@ class Coalition:
                     with suppress(SealBrokenError):
                         opened = pair.open(box, BOX_LABEL, box_binding(config.digest, client, helper))
                         seeds = seeds_by_set(config, helper, opened).values()
-                        for place, seed in product(range(config.replication.n_seeds), seeds):
+                        for place, seed in product(range(config.seed_sharing.n_seeds), seeds):
                             yield mask_seed(config.digest, client, place, seed)
 
 

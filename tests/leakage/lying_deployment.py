@@ -49,7 +49,7 @@ from secagg import IdentityKey, PartyId, SumProtocol, new_session_id
 from secagg.config import SERVER
 from secagg.errors import SecureSumError
 from secagg.receipted_sum import CountersignRequest
-from secagg.receipts import tree_of
+from secagg.receipts import upload_tree
 from secagg.wire import MessageType, message_type, seal_frame
 
 VICTIM = 3
@@ -160,7 +160,7 @@ class Liar(LyingServer):
             return
         assert protocol is not None, "only where clients countersign"
         missing = tuple(party for party in CLIENTS if party not in kept)
-        root, paths = tree_of(kept)
+        root, paths = upload_tree(kept)
         asked = CountersignRequest(dropouts=missing, uploads=root, total=bytes(32), path=paths[number])
         message = seal_frame(
             MessageType.COUNTERSIGN_REQUEST,

@@ -62,7 +62,7 @@ from secagg.primitives.boxes import BoxKey, seal_box
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.primitives.sealing import seal
 from secagg.primitives.shamir import SHARE_BYTES
-from secagg.sums import ROWS_BYTES, PartySecrets
+from secagg.sums import FINGERPRINT_BYTES, PartySecrets
 from secagg.wire import CARRIES_VECTOR, MessageType, message_type, open_frame, seal_frame
 
 LAYOUT = Layout.of([("words", 3, 2**62)])
@@ -236,7 +236,7 @@ class Stage:
     def promised(self) -> int:
         """In how many honest clients' company each honest vector stays at least."""
         colluding = len(self.colluders.intersection(self.sums[0].clients))
-        return min(config.guarantee.survivors_needed for config in self.sums) - colluding
+        return min(config.guarantee.min_survivors for config in self.sums) - colluding
 
     def vector(self, number: int, party: int) -> Vector:
         """What a client gives a sum."""
@@ -649,7 +649,7 @@ class Committee(Attack):
         over = {
             number
             for number, helpers in self._say_failed.items()
-            if len(helpers | colluding) >= self._config(number).replication.quorum
+            if len(helpers | colluding) >= self._config(number).seed_sharing.quorum
         }
         found = Attack.leak(self)
         if found is None and over:
@@ -719,7 +719,9 @@ class Committee(Attack):
             offer = offers[pick]
             if offer is not None:
                 entries[party] = offer
-        said = {party: hashlib.sha256(entry.said(config.digest, party)).digest() for party, entry in entries.items()}
+        said = {
+            party: hashlib.sha256(entry.statement(config.digest, party)).digest() for party, entry in entries.items()
+        }
         self._told_of[number, helper] = said
         return SeedDelivery(entries=entries)
 
@@ -741,10 +743,10 @@ class Committee(Attack):
 
     def _new_seeds(self, config: CommitteeSum, party: int) -> tuple[CommitteeInput, set[bytes]]:
         entropy = InsecureSeededEntropy(4, repr((config.session_id, party)))
-        seeds = [entropy(32) for _ in config.replication.sets]
+        seeds = [entropy(32) for _ in config.seed_sharing.sets]
         boxes = {}
         for helper in config.helpers:
-            own = b"".join(seeds[place] for place in config.replication.held_by(helper)) + bytes(ROWS_BYTES)
+            own = b"".join(seeds[place] for place in config.seed_sharing.sets_of(helper)) + bytes(FINGERPRINT_BYTES)
             binding = box_binding(config.digest, party, helper)
             boxes[helper] = seal_box(config.helper_key(helper), own, BOX_LABEL, binding)
         commitments = b"".join(seed_commitment(config.digest, party, i, seed) for i, seed in enumerate(seeds))
@@ -797,7 +799,7 @@ class Committee(Attack):
         return SetCertificate(survivors=tuple(sorted(survivors)), signatures=signatures | self._signed[number, agreed])
 
     def _masks(self, number: int, helper: int) -> MaskRequest:
-        return MaskRequest(sets=self._config(number).replication.held_by(helper))
+        return MaskRequest(sets=self._config(number).seed_sharing.sets_of(helper))
 
     def _config(self, number: int) -> CommitteeSum:
         config = self.stage.sums[number]

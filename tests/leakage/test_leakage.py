@@ -33,17 +33,16 @@ from leakage.lying_server import (
 from support.extras import needs
 from support.parties import sealed_to
 
-from secagg import CommitteeSum, MaskedSum, PlainSum
+from secagg import Assumptions, CommitteeSum, MaskedSum, PlainSum
 from secagg.committee import client as committee_client
 from secagg.committee import protocol as committee_protocol
 from secagg.committee.client import CommitteeClient
 from secagg.committee.helper import CommitteeHelper
-from secagg.committee.replication import Replication
+from secagg.committee.seed_sharing import ReplicatedSharing
 from secagg.config import SERVER
 from secagg.encoder import EncodedSum
 from secagg.encryption import encrypted
 from secagg.errors import ConfigurationError
-from secagg.masked import Assumptions
 from secagg.masked import client as masked_client
 from secagg.masked.client import MaskedClient
 from secagg.masked.messages import UnmaskShares
@@ -341,7 +340,7 @@ def helpers_do_not_agree(patch: Patch) -> None:
 
 def small_quorum(patch: Patch) -> None:
     """A quorum that two sets can have."""
-    patch.setattr(Replication, "quorum", property(lambda self: len(self.helpers) // 2))
+    patch.setattr(ReplicatedSharing, "quorum", property(lambda self: len(self.helpers) // 2))
 
 
 def two_sets(patch: Patch) -> None:
@@ -349,8 +348,8 @@ def two_sets(patch: Patch) -> None:
     receive, fix = CommitteeHelper.receive, CommitteeHelper._fix
 
     def remember(self: CommitteeHelper, survivors: tuple[int, ...]) -> None:
-        whole = getattr(self, "_whole", None) or (self._kept.seeds, self._kept.said)
-        self._whole = self._kept.seeds, self._kept.said = whole  # type: ignore[attr-defined]
+        whole = getattr(self, "_whole", None) or (self._kept.seeds, self._kept.seed_digests)
+        self._whole = self._kept.seeds, self._kept.seed_digests = whole  # type: ignore[attr-defined]
         fix(self, survivors)
 
     def due_again(self: CommitteeHelper, message: bytes) -> bytes:

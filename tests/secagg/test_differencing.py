@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.differencing import MOST_COMBINATIONS, fewest_left
+from secagg.differencing import MOST_COMBINATIONS, min_difference_size
 
 COHORT = range(1, 8)
 
@@ -33,7 +33,10 @@ COHORT = range(1, 8)
     ],
 )
 def test_examples(earlier: list[str], new: str, left: int | None) -> None:
-    assert fewest_left([[int(party) for party in total] for total in earlier], [int(party) for party in new]) == left
+    assert (
+        min_difference_size([[int(party) for party in total] for total in earlier], [int(party) for party in new])
+        == left
+    )
 
 
 @given(st.lists(st.sets(st.sampled_from(COHORT), min_size=1), min_size=1, max_size=4))
@@ -44,19 +47,19 @@ def test_it_is_the_fewest_over_all_combinations(totals: list[set[int]]) -> None:
     follows = np.linalg.matrix_rank(members) == (np.linalg.matrix_rank(members[:-1]) if earlier else 0)
     coefficients = np.array([c for c in product(range(-2, 3), repeat=len(totals)) if c[-1]])
     in_each = np.count_nonzero(coefficients @ members, axis=1)
-    assert fewest_left(earlier, new) == (None if follows else in_each.min())
+    assert min_difference_size(earlier, new) == (None if follows else in_each.min())
 
 
 @given(st.lists(st.sets(st.sampled_from(COHORT), min_size=1), min_size=1, max_size=4), st.data())
 def test_the_order_of_earlier_totals_does_not_matter(totals: list[set[int]], data: st.DataObject) -> None:
     *earlier, new = totals
-    assert fewest_left(data.draw(st.permutations(earlier)), new) == fewest_left(earlier, new)
+    assert min_difference_size(data.draw(st.permutations(earlier)), new) == min_difference_size(earlier, new)
 
 
 def test_more_than_can_be_looked_at_hides_nobody() -> None:
     """Totals that are halves of a cohort by the bits of a client's number: each pair differs by half of all."""
     cohort = range(1, 1024)
     halves = [[party for party in cohort if party >> bit & 1] for bit in range(10)]
-    assert fewest_left(halves[:2], halves[2]) == 512
-    assert fewest_left(halves[:9], halves[9]) == 0
+    assert min_difference_size(halves[:2], halves[2]) == 512
+    assert min_difference_size(halves[:9], halves[9]) == 0
     assert MOST_COMBINATIONS < 10**6

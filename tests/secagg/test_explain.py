@@ -55,7 +55,7 @@ def test_the_stated_cost_is_the_measured_one_on_a_sparse_graph(malicious: bool) 
         )
     text = config.explain()
     assert f"{cost.bytes_up} bytes" in text
-    assert f"{config.shares_needed} of them open it" in text
+    assert f"{config.shares_needed} of them reconstruct it" in text
     assert ("SEMI-HONEST" in text) is not malicious
 
 
@@ -74,7 +74,7 @@ def test_the_stated_cost_of_a_series_is_the_measured_one(signed: bool) -> None:
         text = series.explain(LAYOUT)
         assert f"in each sum after it a client sends {cost.messages_up} messages, {cost.bytes_up} bytes" in text
         assert f"in the first sum a client sends {5 if signed else 4} messages" in text
-        assert "20 of them open it" in text
+        assert "20 of them reconstruct it" in text
         assert ("SEMI-HONEST" in text) is not signed
 
 
@@ -104,7 +104,7 @@ def test_the_stated_collusion_leaves_two_others_in_every_total(n_clients: int, s
 def test_one_colluder_more_than_stated_can_be_left_with_one_vector() -> None:
     """Three honest clients of ten vanish; six colluders take their own vectors off the total of seven."""
     config = MaskedSum(layout=Layout.of([("counts", 2, 1000)]), clients=CLIENTS[:10], session_id=bytes(16))
-    assert (config.corrupt, config.harmless_colluders) == (6, 5)
+    assert (config.corrupt, config.max_colluding_clients) == (6, 5)
     vectors = {party: np.array([party, -party], dtype=np.int64) for party in config.clients}
     run = run_in_memory(config, vectors, dropouts={8: 0, 9: 0, 10: 0})
     left = run.result.total - sum(vectors[party] for party in range(2, 8))
@@ -130,12 +130,12 @@ def test_what_is_said_of_a_committee(n_helpers: int, signed: bool) -> None:
     assert ("colludes with all helpers" in text) is (n_helpers > 1)
     assert ("colludes with the helper" in text) is (n_helpers == 1)
     assert "and while at most 1 of the 4 clients collude with the server" in text
-    assert "a helper that lies shifts the total unnoticed" in text
+    assert "a malicious helper can change the total undetected" in text
 
 
 def test_what_is_said_of_a_committee_that_bears_a_helper_s_absence() -> None:
     cohort = {"layout": LAYOUT, "clients": CLIENTS[:4], "session_id": bytes(16)}
     text = CommitteeSum.generate(**cohort, n_helpers=4, corrupt_helpers=1).protocol.explain()  # type: ignore[arg-type]
     assert "colludes with 2 of the 4 helpers" in text
-    assert "1 of the 4 helpers may be away or lie, and the total is exact" in text
-    assert "a wrong total takes 2 helpers that lie together" in text
+    assert "1 of the 4 helpers may drop out or be malicious, and the total is exact" in text
+    assert "a wrong total takes 2 colluding malicious helpers" in text

@@ -21,7 +21,7 @@ from secagg.dp import (
     PrivacyError,
     Release,
     guarantee,
-    make_room,
+    with_headroom,
 )
 from secagg.encryption import encrypted
 from secagg.errors import ConfigurationError, PolicyError
@@ -61,10 +61,10 @@ SERIES = MaskedSeries(clients=CLIENTS, series_id=bytes(16))
 
 
 COLLUDING = DistributedNoise(
-    total=CoordinateNoise(levels=NOISE.levels, variances=(900,)), promised_survivors=3, colluders=1
+    total=CoordinateNoise(levels=NOISE.levels, variances=(900,)), min_noise_shares=3, colluders=1
 )
 NOISY = NoisySum(
-    protocol=replace(SIGNED_COMMITTEE, layout=make_room(LAYOUT, len(CLIENTS), COLLUDING)),
+    protocol=replace(SIGNED_COMMITTEE, layout=with_headroom(LAYOUT, len(CLIENTS), COLLUDING)),
     layout=LAYOUT,
     noise=COLLUDING,
 )
@@ -115,21 +115,21 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
             "3 clients are given the totals .* must hold at least 5 clients, and this sum's may hold 4;",
         ),
         (ClientPolicy(min_corruption=0.8), SIGNED, "asks for a sum that 4 colluding clients .0.8 of 5. cannot harm"),
-        (ClientPolicy(min_corruption=0.6), SEMI_HONEST, "that 3 colluding clients .* this one bears 2:"),
+        (ClientPolicy(min_corruption=0.6), SEMI_HONEST, "that 3 colluding clients .* this one tolerates 2:"),
         (
             ClientPolicy(modes=frozenset({"committee"}), min_corruption=0.4),
             replace(COMMITTEE, min_survivors=3),
-            "that 2 colluding clients .* this one bears 1:",
+            "that 2 colluding clients .* this one tolerates 1:",
         ),
         (
             ClientPolicy(modes=frozenset({"plain"}), min_survivors=1, min_corruption=0.2),
             PlainSum(layout=LAYOUT, clients=CLIENTS, session_id=bytes(16)),
-            "that 1 colluding clients .* this one bears 0:",
+            "that 1 colluding clients .* this one tolerates 0:",
         ),
         (
             ClientPolicy(modes=frozenset({"masked+central-noise"}), min_corruption=0.6),
             noisy(SEMI_HONEST),
-            "that 3 colluding clients .* this one bears 2:",
+            "that 3 colluding clients .* this one tolerates 2:",
         ),
         (ClientPolicy(identities=ROSTER), SERIES.sum(1, LAYOUT, b""), "this sum has none and trusts the server"),
         (
@@ -148,7 +148,7 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
             "lists 0 helpers and asks for 3 of them in every sum, this one has 2",
         ),
         (replace(BOUND, modes=frozenset({"committee"}), noise=DEMAND), SIGNED_COMMITTEE, "this sum's clients add none"),
-        (replace(BOUND, noise=DEMAND), NOISY, "what came is for: no release with a price"),
+        (replace(BOUND, noise=DEMAND), NOISY, "what came is for: no release"),
         (
             replace(BOUND, noise=DEMAND, min_corruption=0.4),
             NOISY,
@@ -157,7 +157,7 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
         (
             knows_helpers({}),
             replace(COMMITTEE, corrupt_helpers=0),
-            "a committee that 1 of its 2 helpers cannot open with the server, this one bears 0",
+            "a committee that 1 of its 2 helpers cannot open with the server, this one tolerates 0",
         ),
         (
             knows_helpers({1: COMMITTEE.helper_keys[0][1], 2: bytes(32)}),
@@ -296,7 +296,7 @@ def test_a_policy_may_ask_for_the_least_of_everything() -> None:
 def test_a_site_believes_in_a_fifth_of_colluders_by_itself() -> None:
     """Two survivors of five are one client's vector for the other."""
     weak = replace(COMMITTEE, min_survivors=2)
-    with pytest.raises(PolicyError, match=r"that 1 colluding clients .0.2 of 5. cannot harm.* this one bears 0"):
+    with pytest.raises(PolicyError, match=r"that 1 colluding clients .0.2 of 5. cannot harm.* this one tolerates 0"):
         ClientPolicy(modes=frozenset({"committee"}), min_survivors=1).check(weak)
     ClientPolicy(modes=frozenset({"committee"}), min_survivors=1, min_corruption=0.0).check(weak)
 
@@ -339,7 +339,7 @@ def test_shares_of_noise_count_on_no_more_honest_clients_than_the_sum() -> None:
     )
     NoisySum(protocol=protocol, layout=LAYOUT, noise=COLLUDING)
     trusting = replace(COLLUDING, colluders=0)
-    room = make_room(LAYOUT, len(CLIENTS), trusting)
+    room = with_headroom(LAYOUT, len(CLIENTS), trusting)
     with pytest.raises(PrivacyError, match=r"stated for 1 colluding clients, .* shares are sized for 0"):
         NoisySum(protocol=replace(protocol, layout=room), layout=LAYOUT, noise=trusting)
 

@@ -25,7 +25,7 @@ from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import open_sealed
 from secagg.primitives.shamir import SHARE_BYTES
 from secagg.ring import RingVector
-from secagg.sessions import ClientSession, Contribution, ServerSession, SumResult
+from secagg.sessions import ClientInput, ClientSession, ServerSession, SumResult
 from secagg.wire import CARRIES_VECTOR, MessageType, Reader, message_type, payload_of
 from support.parties import resealed
 
@@ -33,8 +33,8 @@ from support.parties import resealed
 class Sessions:
     """The sessions of a sum: honest ones, unless a fault makes others."""
 
-    def client(self, sums: InOneProcess, party: PartyId, contribution: Contribution, entropy: Entropy) -> ClientSession:
-        return InOneProcess.client(sums, party, contribution, entropy=entropy)
+    def client(self, sums: InOneProcess, party: PartyId, client_input: ClientInput, entropy: Entropy) -> ClientSession:
+        return InOneProcess.client(sums, party, client_input, entropy=entropy)
 
     def helper(self, sums: InOneProcess, party: PartyId, entropy: Entropy) -> ClientSession:
         return InOneProcess.helper(sums, party, entropy=entropy)
@@ -49,8 +49,8 @@ class Faulty(InOneProcess):
 
     sessions: Sessions
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
-        return self.sessions.client(self, party, contribution, entropy)
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
+        return self.sessions.client(self, party, client_input, entropy)
 
     def helper(self, party: PartyId, *, entropy: Entropy = os_entropy) -> ClientSession:
         return self.sessions.helper(self, party, entropy)
@@ -84,8 +84,8 @@ class Drawing(Sessions):
     def __init__(self, other: Callable[[SumProtocol, PartyId, Entropy], Entropy]) -> None:
         self._other = other
 
-    def client(self, sums: InOneProcess, party: PartyId, contribution: Contribution, entropy: Entropy) -> ClientSession:
-        return InOneProcess.client(sums, party, contribution, entropy=self._other(sums.protocol, party, entropy))
+    def client(self, sums: InOneProcess, party: PartyId, client_input: ClientInput, entropy: Entropy) -> ClientSession:
+        return InOneProcess.client(sums, party, client_input, entropy=self._other(sums.protocol, party, entropy))
 
 
 class Client:
@@ -95,14 +95,14 @@ class Client:
         self,
         sums: InOneProcess,
         party: PartyId,
-        contribution: Contribution,
+        client_input: ClientInput,
         entropy: Entropy,
         change: Callable[[Client, bytes], bytes],
     ) -> None:
         self.protocol: Any = sums.protocol
-        self.party, self.vector, self.tape, self.heard = party, contribution, b"", dict[MessageType, Any]()
+        self.party, self.vector, self.tape, self.heard = party, client_input, b"", dict[MessageType, Any]()
         self._entropy, self._change = entropy, change
-        self.honest = InOneProcess.client(sums, party, contribution, entropy=self._drawn)
+        self.honest = InOneProcess.client(sums, party, client_input, entropy=self._drawn)
 
     def _drawn(self, n_bytes: int) -> bytes:
         drawn = self._entropy(n_bytes)
@@ -184,8 +184,8 @@ class Saying(Sessions):
     def __init__(self, change: Change) -> None:
         self._change, self._honest = change, dict[bytes, bytes]()
 
-    def client(self, sums: InOneProcess, party: PartyId, contribution: Contribution, entropy: Entropy) -> ClientSession:
-        return Client(sums, party, contribution, entropy, self._said)  # type: ignore[return-value]
+    def client(self, sums: InOneProcess, party: PartyId, client_input: ClientInput, entropy: Entropy) -> ClientSession:
+        return Client(sums, party, client_input, entropy, self._said)  # type: ignore[return-value]
 
     def server(self, sums: InOneProcess, entropy: Entropy) -> ServerSession:
         honest = InOneProcess.server(sums, entropy=entropy)
@@ -284,8 +284,8 @@ class Restored:
 class Restoring(Sessions):
     """Clients and helpers that are restored from an older state where they refuse."""
 
-    def client(self, sums: InOneProcess, party: PartyId, contribution: Contribution, entropy: Entropy) -> ClientSession:
-        make = partial(InOneProcess.client, sums, party, contribution, entropy=entropy)
+    def client(self, sums: InOneProcess, party: PartyId, client_input: ClientInput, entropy: Entropy) -> ClientSession:
+        make = partial(InOneProcess.client, sums, party, client_input, entropy=entropy)
         return Restored(make)  # type: ignore[return-value]
 
     def helper(self, sums: InOneProcess, party: PartyId, entropy: Entropy) -> ClientSession:
@@ -295,7 +295,7 @@ class Restoring(Sessions):
 class Keeping(Sessions):
     """Clients that store what they were before their last answer."""
 
-    def client(self, sums: InOneProcess, party: PartyId, contribution: Contribution, entropy: Entropy) -> ClientSession:
+    def client(self, sums: InOneProcess, party: PartyId, client_input: ClientInput, entropy: Entropy) -> ClientSession:
         class Kept(Client):
             before = b""
 
@@ -306,14 +306,14 @@ class Keeping(Sessions):
             def snapshot(self) -> bytes:
                 return self.before
 
-        return Kept(sums, party, contribution, entropy, lambda client, said: said)  # type: ignore[return-value]
+        return Kept(sums, party, client_input, entropy, lambda client, said: said)  # type: ignore[return-value]
 
 
 class Unasked(Sessions):
     """Sites that keep no journal: nobody is asked for consent."""
 
-    def client(self, sums: InOneProcess, party: PartyId, contribution: Contribution, entropy: Entropy) -> ClientSession:
-        return InOneProcess.client(self._without(sums, party), party, contribution, entropy=entropy)
+    def client(self, sums: InOneProcess, party: PartyId, client_input: ClientInput, entropy: Entropy) -> ClientSession:
+        return InOneProcess.client(self._without(sums, party), party, client_input, entropy=entropy)
 
     def helper(self, sums: InOneProcess, party: PartyId, entropy: Entropy) -> ClientSession:
         return InOneProcess.helper(self._without(sums, party), party, entropy=entropy)
@@ -329,13 +329,13 @@ class Kept:
         self.parties, self.clients, self.helpers = parties, parties.clients, parties.helpers
         self.sessions, self.drawn = dict[PartyId, Any](), set[bytes]()
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
         def noted(n_bytes: int) -> bytes:
             drawn = entropy(n_bytes)
             self.drawn.add(drawn if n_bytes >= 32 else b"")
             return drawn
 
-        self.sessions[party] = self.parties.client(party, contribution, entropy=noted)
+        self.sessions[party] = self.parties.client(party, client_input, entropy=noted)
         return self.sessions[party]
 
     def helper(self, party: PartyId, *, entropy: Entropy = os_entropy) -> ClientSession:

@@ -22,7 +22,7 @@ from secagg import (
     PlainSum,
     os_entropy,
 )
-from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
+from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, with_headroom
 from secagg.encoder import EncodedSum
 from secagg.encryption import encrypted
 from secagg.encryption.schemes import SchemeName
@@ -30,7 +30,7 @@ from secagg.entropy import Entropy
 from secagg.masked.series import MaskedSeries, SeriesMember
 from secagg.primitives.boxes import BoxKey
 from secagg.receipted_sum import ReceiptedSum, SignedBy
-from secagg.sessions import Contribution, ServerSession
+from secagg.sessions import ClientInput, ServerSession
 from support.by_hand import ByHand
 from support.examples import examples
 from support.extras import needs
@@ -108,15 +108,15 @@ def receipted(
 def noise_of(layout: Layout) -> DistributedNoise:
     """Noise in every coordinate."""
     total = CoordinateNoise(levels=np.ones(layout.size, dtype=np.uint8), variances=(2**8,))
-    return DistributedNoise(total=total, promised_survivors=2)
+    return DistributedNoise(total=total, min_noise_shares=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownShares(NoisySum):
     """Each client draws its noise from a seed, so that the oracle knows whose noise is in a total."""
 
-    def client(self, party: PartyId, contribution: Contribution, **own: Any) -> ClientSession:
-        return NoisySum.client(replace(self, noise_entropy=InsecureSeededEntropy(party)), party, contribution, **own)
+    def client(self, party: PartyId, client_input: ClientInput, **own: Any) -> ClientSession:
+        return NoisySum.client(replace(self, noise_entropy=InsecureSeededEntropy(party)), party, client_input, **own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ class KnownCentral(CentralNoisySum):
 
 def noisy(alone: Make, layout: Layout, clients: tuple[int, ...], session_id: bytes, context: bytes) -> InOneProcess:
     noise = noise_of(layout)
-    under = alone(make_room(layout, len(clients), noise), clients, session_id, context)
+    under = alone(with_headroom(layout, len(clients), noise), clients, session_id, context)
     return InOneProcess(
         protocol=KnownShares(protocol=under.protocol, layout=layout, noise=noise), secrets=under.secrets
     )
@@ -156,16 +156,16 @@ class SumOfSeries(InOneProcess):
     stored: Mapping[PartyId, bytes]
     said: tuple[Mapping[PartyId, bytes], ...]
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
-        self._member(party, contribution, entropy).begin()  # which looks at the vector; a session to restore has not
-        return self._member(party, contribution, entropy)
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
+        self._member(party, client_input, entropy).begin()  # which looks at the vector; a session to restore has not
+        return self._member(party, client_input, entropy)
 
-    def _member(self, party: PartyId, contribution: Contribution, entropy: Entropy) -> SeriesMember:
+    def _member(self, party: PartyId, client_input: ClientInput, entropy: Entropy) -> SeriesMember:
         sum_ = self.protocol
         assert isinstance(sum_, MaskedSum)
         own = {"secrets": self.of_party(party), "entropy": entropy}
         number = int(bool(self.said))
-        member = self.series.member(party, number, sum_.layout, sum_.context, contribution, **own)  # type: ignore[arg-type]
+        member = self.series.member(party, number, sum_.layout, sum_.context, client_input, **own)  # type: ignore[arg-type]
         if self.said:
             member.restore(self.stored[party])
         return member

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from vector_parts import SMALL, Recorded, every_width, lines_of, vectors_for
 
-from secagg.committee import CommitteeSum, SealingKey
+from secagg import CommitteeSum
+from secagg.committee import SealingKey
 from secagg.committee.messages import CommitteeInput
 from secagg.entropy import InsecureSeededEntropy
 from secagg.layout import Layout
 from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
-from secagg.sums import ROWS_BYTES, PartySecrets
+from secagg.sums import FINGERPRINT_BYTES, PartySecrets
 from secagg.wire import Reader, payload_of, sender_of
 
 VECTORS = Path(__file__).resolve().parent / "committee"
@@ -90,14 +91,14 @@ def scenario(
     said = []
 
     def told(party: int) -> bytes:
-        return fixed(f"{name} rows {party}", ROWS_BYTES)
+        return fixed(f"{name} rows {party}", FINGERPRINT_BYTES)
 
     for party in clients:
         if party in silent:
             continue
         vector = np.array(vectors[party], dtype=np.int64)
         rows = partial(told, party) if is_authenticated else None
-        secrets = PartySecrets(identity=keys.get(party), rows=rows)
+        secrets = PartySecrets(identity=keys.get(party), data_fingerprint=rows)
         client = config.client(party, vector, entropy=entropy[party], secrets=secrets)
         message = with_stored_boxes(client.start(), stored(name), config)
         said.append((party, 0, message))
@@ -145,7 +146,7 @@ def scenario(
         "helper_secrets": {str(party): pair.secret.hex() for party, pair in pairs.items()},
         "identity_secrets": {str(party): key.secret.hex() for party, key in {**keys, **signing}.items()},
         "server_secret": signer.secret.hex() if signer else "",
-        "rows": {str(p): told(p).hex() if is_authenticated else "00" * ROWS_BYTES for p in clients},
+        "rows": {str(p): told(p).hex() if is_authenticated else "00" * FINGERPRINT_BYTES for p in clients},
         "silent": list(silent),
         "vectors": {str(party): vector for party, vector in vectors.items()},
         "entropy": {str(party): entropy[party].drawn.hex() for party in clients},

@@ -56,7 +56,7 @@ class Collusion(VectorGuesser, Attack):
     def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> IntVector | None:
         """Return the target's vector, or what is left of the masks."""
         one = view.sums[-1]
-        opened = None if target is None else one.protocol.opened_by(one.knowledge, target)
+        opened = None if target is None else one.protocol.reconstruct_upload(one.knowledge, target)
         return None if opened is None else read_integers(one.layout, opened.to_bytes())
 
 
@@ -90,8 +90,8 @@ def _coalitions(protocol: SumProtocol, bench: Bench) -> Iterator[tuple[str, bool
     """Coalitions in several seats with what the protocol states of them: ever more clients, then ever more helpers."""
     guarantee, clients, helpers = protocol.guarantee, protocol.clients, protocol.helpers
     n, everybody = len(clients), frozenset(helpers)
-    yield WIRE_TAPPER.name, guarantee.opens_alone, [WIRE_TAPPER]
-    if guarantee.opening_clients:
+    yield WIRE_TAPPER.name, guarantee.plaintext_upload, [WIRE_TAPPER]
+    if guarantee.client_reconstruction_threshold:
         for size in bench.coalitions if bench.coalitions is not None else range(n):
             if size >= n:
                 continue
@@ -101,7 +101,7 @@ def _coalitions(protocol: SumProtocol, bench: Bench) -> Iterator[tuple[str, bool
             if helpers:
                 yield _stated(guarantee, f"{name} and the key holder", seats, [everybody] * len(seats))
         return
-    yield SERVER_ALONE.name, guarantee.opens_alone, [SERVER_ALONE]
+    yield SERVER_ALONE.name, guarantee.plaintext_upload, [SERVER_ALONE]
     role = next((role for role, keys in protocol.public_keys.items() if everybody & keys.keys()), "helper")
     for size in range(1, len(helpers) + 1):
         seats = _seats(helpers, size, bench.rng)
@@ -122,7 +122,7 @@ def _stated(
     guarantee: Guarantee, name: str, clients: list[frozenset[PartyId]], helpers: list[frozenset[PartyId]]
 ) -> tuple[str, bool, list[Coalition]]:
     """The server with these parties in each seat, and whether the protocol says that they open uploads."""
-    opens = guarantee.opened_by(server=True, n_clients=len(clients[0]), helpers=helpers[0])
+    opens = guarantee.exposes_uploads_to(server=True, n_clients=len(clients[0]), helpers=helpers[0])
     seats = [
         Coalition(name=name, server=True, parties=of_c | of_h) for of_c, of_h in zip(clients, helpers, strict=True)
     ]

@@ -14,7 +14,7 @@ from secagg import InOneProcess, PartyId, SumProtocol
 from secagg.entropy import Entropy, os_entropy
 from secagg.in_memory import Envelope
 from secagg.layout import IntVector
-from secagg.sessions import ClientSession, Contribution
+from secagg.sessions import ClientInput, ClientSession
 from simulations.audit.attack import (
     PROBE,
     VICTIM,
@@ -218,10 +218,10 @@ class TwoContexts(InOneProcess):
         special: SumProtocol = replace(parties.protocol, context=context)  # type: ignore[type-var]
         return cls(protocol=parties.protocol, secrets=parties.secrets, special=special, target=target)
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
         """Return the target's session under its own context, any other under the common one."""
         protocol = self.special if party == self.target else self.protocol
-        return protocol.client(party, contribution, secrets=self.of_party(party), entropy=entropy)
+        return protocol.client(party, client_input, secrets=self.of_party(party), entropy=entropy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from secagg.committee.protocol import CommitteeSum
 from secagg.entropy import Entropy, os_entropy
 from secagg.masked.adversary import revealed_self_masks
 from secagg.primitives.shamir import SECRET_BYTES
-from secagg.sums import Knowledge
+from secagg.sums import CoalitionView
 from secagg.wire import payload_of
 from simulations.audit.attack import Expectation, SentAttack, in_the_clear
 from simulations.audit.attacks.mask_words import WORD, Words, repeats, words_of
@@ -140,7 +140,7 @@ _Boxes = dict[PartyId, dict[PartyId, dict[int, bytes]]]
 """By client and helper: the seeds in a box, by set."""
 
 
-def _knows_all(recorded: RecordedSum) -> Knowledge:
+def _knows_all(recorded: RecordedSum) -> CoalitionView:
     everybody = frozenset(recorded.protocol.helpers)
     return recorded.view(Coalition(name="all helpers", server=True, parties=everybody)).knowledge
 
@@ -173,7 +173,7 @@ def _least_drawn(recorded: RecordedSum) -> int:
     config = recorded.protocol
     if isinstance(config, MaskedSum):
         return SECRET_BYTES * (2 * config.shares_needed + 1)
-    return SECRET_BYTES * config.replication.n_seeds if isinstance(config, CommitteeSum) else 0
+    return SECRET_BYTES * config.seed_sharing.n_seeds if isinstance(config, CommitteeSum) else 0
 
 
 def _is_amiss(recorded: RecordedSum, party: PartyId, boxes: _Boxes) -> bool:
@@ -186,7 +186,7 @@ def _is_amiss(recorded: RecordedSum, party: PartyId, boxes: _Boxes) -> bool:
     for of_helper in held.values():
         for place, seed in of_helper.items():
             told.setdefault(place, set()).add(seed)
-    opened = config.opened_by(_knows_all(recorded), party)
+    opened = config.reconstruct_upload(_knows_all(recorded), party)
     bare = opened is not None and np.array_equal(
         read_integers(config.layout, opened.to_bytes()), recorded.inputs[party]
     )

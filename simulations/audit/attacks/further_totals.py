@@ -108,7 +108,7 @@ class _Sites:
             return replace(own, consent=journal.consent_to_help)
         journal.note(protocol, self._bench.population.rows(self._cohort[party]))
         known = partial(journal.rows_of, protocol) if parties.helpers else None
-        return replace(own, consent=journal.consent if self.at_clients else None, rows=known)
+        return replace(own, consent=journal.consent if self.at_clients else None, data_fingerprint=known)
 
     def _journal(self, party: PartyId) -> Journal:
         if party not in self._journals:

@@ -30,7 +30,7 @@ from secagg.errors import SecureSumError
 from secagg.layout import IntVector
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession
-from secagg.sums import Knowledge
+from secagg.sums import CoalitionView
 from secagg.wire import MessageType, Reader, payload_of, seal_frame
 from simulations.audit.attack import PROBE, VICTIM, Attack, Expectation, Outcome
 from simulations.audit.evaluate import Score
@@ -52,7 +52,7 @@ class _OnCommittees(Attack):
     def expected(self, mode: Mode | None) -> Expectation | None:
         """It applies where several helpers share the masks, and must fail."""
         guarantee = None if mode is None else mode.guarantee(PROBE)
-        return None if guarantee is None or guarantee.helpers_to_open is None else Expectation.HIDDEN
+        return None if guarantee is None or guarantee.helper_reconstruction_threshold is None else Expectation.HIDDEN
 
     def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
         """Attack a cohort for each trial."""
@@ -114,12 +114,12 @@ class _LyingServer:
             for place, survivors, answer in self._answers(sessions, told):
                 sums[place, survivors] = answer
         colluders = {party: self._parties.of_party(party) for party in self._corrupt}
-        knowledge = Knowledge(messages=tuple(self._uploads.values()), tapes={}, secrets=colluders)
-        opened = config.opened_by(knowledge, VICTIM)
-        known = {place for helper in self._corrupt for place in config.replication.held_by(helper)}
+        knowledge = CoalitionView(messages=tuple(self._uploads.values()), tapes={}, secrets=colluders)
+        opened = config.reconstruct_upload(knowledge, VICTIM)
+        known = {place for helper in self._corrupt for place in config.seed_sharing.sets_of(helper)}
         if opened is None:
             return None
-        for place in set(range(config.replication.n_seeds)) - known:
+        for place in set(range(config.seed_sharing.n_seeds)) - known:
             for mask in _masks_of_victim(sums, place):
                 opened.subtract(mask)
                 break
@@ -134,7 +134,7 @@ class _LyingServer:
             same = {peer: said for peer, said in signatures.items() if said and told[peer] == survivors}
             same |= {peer: self._signed_by(peer, survivors) for peer in self._corrupt}
             certificate = SetCertificate(survivors=tuple(sorted(survivors)), signatures=dict(sorted(same.items())))
-            held = self._config.replication.held_by(party)
+            held = self._config.seed_sharing.sets_of(party)
             with suppress(SecureSumError):
                 self._ask(sessions[party], party, MessageType.SET_CERTIFICATE, certificate.to_payload())
                 request = MaskRequest(sets=held).to_payload()
@@ -157,7 +157,7 @@ class _LyingServer:
         digest, identity = self._config.digest, self._parties.of_party(colluder).identity
         assert identity is not None
         said = {
-            client: hashlib.sha256(self._input(client).entry(colluder).said(digest, client)).digest()
+            client: hashlib.sha256(self._input(client).entry(colluder).statement(digest, client)).digest()
             for client in survivors
         }
         return identity.sign(SET_LABEL, set_hash(digest, said))
@@ -204,7 +204,7 @@ class LyingHelper(_OnCommittees):
 
     def expected(self, mode: Mode | None) -> Expectation | None:
         """As every attack on a committee; nothing is promised of one whose seeds have one holder each."""
-        open_ = mode is not None and not mode.guarantee(PROBE).lies_noticed
+        open_ = mode is not None and not mode.guarantee(PROBE).detects_malicious_helpers
         return Expectation.OPEN if super().expected(mode) and open_ else super().expected(mode)
 
     def wins(self, parties: InOneProcess, vectors: Mapping[PartyId, IntVector], trial: int, entropy: Entropy) -> bool:

@@ -20,7 +20,7 @@ from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.trial import Trial
 from secagg import CommitteeSum, FileStore
-from secagg.committee import AcceptedEpochs, OwnEpochs, SealingKey
+from secagg.committee import KeyRotation, RollbackProtection, SealingKey
 from secagg.committee.messages import BOX_LABEL, CommitteeInput, box_binding
 from secagg.errors import ConfigurationError, PolicyError, SecureSumError
 from secagg.primitives.boxes import BoxKey
@@ -204,10 +204,10 @@ def test_files_say_how_long_an_epoch_is_where_there_are_some(trial: Trial, capsy
 
 def test_a_program_keeps_epochs_in_stores_of_its_own(tmp_path: Path) -> None:
     identity, store = IdentityKey(b"i" * 32), FileStore(tmp_path / "epochs")
-    own, seen = OwnEpochs(store, identity), AcceptedEpochs(MemoryStore())
+    own, seen = KeyRotation(store, identity), RollbackProtection(MemoryStore())
     assert own.current(0.0) is None
     first = own.begin(0.0, 10.0)
-    running = OwnEpochs(FileStore(tmp_path / "epochs"), identity).current(9.0)
+    running = KeyRotation(FileStore(tmp_path / "epochs"), identity).current(9.0)
     assert running is not None
     assert (running[0], running[1].public) == (first, first.key)
     seen.accept({identity.public: first}, 9.0)
@@ -220,4 +220,4 @@ def test_a_program_keeps_epochs_in_stores_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="lasts for a while"):
         own.begin(11.0, 0.0)
     with pytest.raises(SecureSumError, match="another identity, or changed bytes"):
-        OwnEpochs(store, IdentityKey(b"j" * 32)).current(0.0)
+        KeyRotation(store, IdentityKey(b"j" * 32)).current(0.0)

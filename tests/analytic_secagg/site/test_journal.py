@@ -20,7 +20,6 @@ from analytic import ClientRows
 from analytic_secagg.site.journal import Journal, RunPlace
 from analytic_secagg.site.state import FILE, SessionFolder
 from secagg import (
-    BoxKey,
     CommitteeSum,
     IdentityKey,
     InOneProcess,
@@ -36,6 +35,7 @@ from secagg import (
 from secagg.committee.messages import SET_LABEL, SetCertificate, set_hash
 from secagg.errors import ConsentRefusedError, RemoteProtocolError
 from secagg.policy import ClientPolicy
+from secagg.primitives.boxes import BoxKey
 from secagg.sums import Consent, Survivors
 
 LAYOUT = Layout.of([("sum", 2, 100)])
@@ -420,7 +420,9 @@ def test_helpers_see_through_two_sums_over_the_same_rows(tmp_path: Path) -> None
             protocol = replace(cohort.protocol, session_id=new_session_id(), context=bytes([number]))
             parties = signed(InOneProcess(protocol=protocol, secrets=cohort.secrets))
             secrets = {
-                party: replace(own, consent=consents.get(party), rows=partial(bytes, [party] * 16) if tells else None)
+                party: replace(
+                    own, consent=consents.get(party), data_fingerprint=partial(bytes, [party] * 16) if tells else None
+                )
                 for party, own in parties.secrets.items()
             }
             found.append(run_in_memory(replace(parties, secrets=secrets), vectors, dropouts=lost).result.total)

@@ -183,7 +183,7 @@ def test_min_corruption_of_the_site_decides(trial: Trial) -> None:
     path = trial.folder / "site-1" / "site.toml"
     path.write_text(path.read_text() + "\n")
     path.write_text(path.read_text().replace("min_corruption = 0.0", "min_corruption = 0.2"))
-    with pytest.raises(DeclinedError, match=r"1 colluding clients .* bears 0"):
+    with pytest.raises(DeclinedError, match=r"1 colluding clients .* tolerates 0"):
         site(trial, 1).join(invitation())
     site(trial, 1).join(invitation(corruption=0.2, dropout=0.2))
 

@@ -26,7 +26,7 @@ from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
 from secagg.primitives.sealing import SealBrokenError
 from secagg.ring import RingVector
-from secagg.sums import Knowledge
+from secagg.sums import CoalitionView
 from secagg.wire import MessageType
 
 LAYOUT = Layout.of([("narrow", 5, 100), ("wide", 7, 2**60)])
@@ -150,8 +150,8 @@ def test_as_many_helpers_as_stated_see_noise_and_one_more_sees_the_vector(n_help
     clear = RingVector.encode(LAYOUT, vector(1)).to_bytes()
     for k in range(n_helpers + 1):
         for helpers in combinations(parties.helpers, k):
-            knows = Knowledge(messages=tuple(said), tapes={}, secrets={h: parties.of_party(h) for h in helpers})
-            opened = config.opened_by(knows, 1)
+            knows = CoalitionView(messages=tuple(said), tapes={}, secrets={h: parties.of_party(h) for h in helpers})
+            opened = config.reconstruct_upload(knows, 1)
             assert opened is not None
             differing = sum(one != other for one, other in zip(opened.to_bytes(), clear, strict=True))
             assert differing == 0 if k > corrupt else differing > len(clear) // 2
@@ -208,7 +208,7 @@ def test_one_colluder_more_than_stated_opens_a_vector_with_every_helper_honest()
 
 def test_where_every_helper_holds_seeds_of_its_own_a_lie_shifts_the_total_unnoticed() -> None:
     """What f = m - 1 does not protect from, and ``explain`` says so."""
-    assert "a helper that lies shifts the total unnoticed" in CONFIG.explain()
+    assert "a malicious helper can change the total undetected" in CONFIG.explain()
     hand = begun(until=MessageType.SET_CERTIFICATE)
     helper, honest = hand.sessions[11], hand.sessions[11]._sum
 

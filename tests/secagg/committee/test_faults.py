@@ -19,7 +19,7 @@ from support.parties import key_of, signed
 
 from secagg import CommitteeSum, InOneProcess, Layout
 from secagg.committee.messages import SEEDS_LABEL, SET_LABEL, Parties, SetCertificate, number, set_hash
-from secagg.committee.replication import Replication, believed
+from secagg.committee.seed_sharing import ReplicatedSharing, resolve_complaints
 from secagg.errors import (
     HelperDisputeError,
     HelperMissingError,
@@ -134,7 +134,7 @@ def test_any_one_fault_of_any_helper_is_borne_and_a_lie_is_named(
         assert is_exact(hand)
         assert result.survivors == tuple(p for p in CLIENTS if p != 2 or fault != "complains of one")
         if fault == "hashes other sums":
-            assert result.liars(f) == (culprit,)
+            assert result.malicious_parties(f) == (culprit,)
         elif fault in ("sends other sums", "signs nothing") and identities:
             assert {error.peer for error in refused} <= {culprit}
             assert refused or fault == "sends other sums", "who was not asked for a sum sent none"
@@ -174,13 +174,13 @@ def test_one_away_and_one_lying_of_four_name_the_pair_and_of_seven_give_the_exac
     away, liar = parties.helpers[:2]
     hand, _ = play(parties, {away: "never there", liar: "hashes other sums"})
     assert is_exact(hand)
-    assert hand.server.result.liars(2) == (liar,)
+    assert hand.server.result.malicious_parties(2) == (liar,)
 
 
 def test_two_that_lie_alike_are_one_more_than_four_helpers_notice() -> None:
-    """With ``lies_noticed`` of them together the total is right, with one more it need not be."""
+    """With ``detects_malicious_helpers`` of them together the total is right, with one more it need not be."""
     parties = committee()
-    assert parties.protocol.guarantee.lies_noticed == 1
+    assert parties.protocol.guarantee.detects_malicious_helpers == 1
     for liars, wrong in ((1, False), (2, True)):
         hand = ByHand(parties, VECTORS)
         for helper in parties.helpers[:liars]:
@@ -219,7 +219,7 @@ def split(parties: InOneProcess, n_colluding: int, sets: tuple[tuple[int, ...], 
     for told in product(range(2), repeat=len(honest)):
         hand = ByHand(parties, VECTORS)
         hand.until(T.SURVIVOR_SET)
-        said = hand.server._kept.said
+        said = hand.server._kept.seed_digests
         hashes = [set_hash(config.digest, {party: said[party] for party in of}) for of in sets]
         signatures = [{h: key_of(h).sign(SET_LABEL, of_set) for h in colluding} for of_set in hashes]
         for helper, which in zip(honest, told, strict=True):
@@ -241,7 +241,7 @@ def test_no_two_survivor_sets_are_answered_while_as_many_collude_as_stated(
     sets = (CLIENTS, second)
     for n_colluding in range(f + 1):
         assert max(answered for _, answered in split(committee(m, f), n_colluding, sets)) <= 1
-    beyond = 2 * Replication(tuple(range(m)), f).quorum - m  # an honest helper more than two quorums share
+    beyond = 2 * ReplicatedSharing(tuple(range(m)), f).quorum - m  # an honest helper more than two quorums share
     assert max(answered for _, answered in split(committee(m, f), beyond, sets)) == 2
 
 
@@ -249,7 +249,7 @@ def test_no_two_survivor_sets_are_answered_while_as_many_collude_as_stated(
 def test_the_bound_on_helpers_that_may_be_away(m: int) -> None:
     """m >= max(f + 2 d + 1, 2 f + d + 1), and no more, wherever seeds have f + 1 holders."""
     for f in range((m + 1) // 2):
-        bears = m - Replication(tuple(range(m)), f).needed(signing=True)
+        bears = m - ReplicatedSharing(tuple(range(m)), f).needed(signing=True)
         holds = [d for d in range(m) if m >= max(f + 2 * d + 1, 2 * f + d + 1)]
         assert bears == max(holds)
 
@@ -364,9 +364,9 @@ def test_seeds_that_are_not_those_committed_to_are_complained_of() -> None:
 def test_a_helper_is_believed_about_few_clients_alone() -> None:
     """One helper may lie: what it says alone counts for a few; what one more says with it counts for all."""
     heard = {"corrupt": 1, "most_each": 2}
-    assert believed({7: (), 8: (1, 2)}, **heard) == ({1, 2}, frozenset())
-    assert believed({7: (), 8: (1, 2, 3)}, **heard) == (frozenset(), {8})
-    assert believed({7: (1, 2, 3, 4), 8: (1, 2, 3)}, **heard) == ({1, 2, 3, 4}, frozenset())
+    assert resolve_complaints({7: (), 8: (1, 2)}, **heard) == ({1, 2}, frozenset())
+    assert resolve_complaints({7: (), 8: (1, 2, 3)}, **heard) == (frozenset(), {8})
+    assert resolve_complaints({7: (1, 2, 3, 4), 8: (1, 2, 3)}, **heard) == ({1, 2, 3, 4}, frozenset())
 
 
 def test_a_larger_cohort_loses_the_part_of_the_sum_that_a_cheating_client_is_in() -> None:

@@ -15,18 +15,11 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.extras import needs
 
-from secagg.dp import (
-    CoordinateNoise,
-    DistributedNoise,
-    MissingExtraError,
-    PrivacyError,
-    Release,
-    calibrate,
-    guarantee,
-)
+from secagg.dp import CoordinateNoise, DistributedNoise, PrivacyError, Release, calibrate, guarantee
 from secagg.dp.accountant import _tight_epsilon
 from secagg.dp.conversions import gdp_delta
 from secagg.dp.discrete_gaussian import TAIL_MASS
+from secagg.dp.errors import MissingExtraError
 from simulations.compare.second_opinions import second_opinions
 
 
@@ -77,7 +70,7 @@ def test_every_slack_is_on_the_bill() -> None:
 def test_a_bill_reads_its_slacks_from_the_noise() -> None:
     levels = np.array([1] * 10 + [0], dtype=np.uint8)
     noise = CoordinateNoise(levels=levels, variances=(128,))
-    bill = bill_of(DistributedNoise(total=noise, promised_survivors=40, colluders=8))
+    bill = bill_of(DistributedNoise(total=noise, min_noise_shares=40, colluders=8))
     assert bill.tail_mass == pytest.approx(10 * 32 * TAIL_MASS)
     assert 0 < bill.log_ratio < 1e-9
     assert bill.rounding == pytest.approx(10 * 225 / 24 / 128)
@@ -89,7 +82,7 @@ def test_a_bill_reads_its_slacks_from_the_noise() -> None:
 def test_shares_of_one_unit_are_refused_by_the_bill() -> None:
     """Each is wide enough to exist, and a hundred of them are no discrete Gaussian."""
     noise = CoordinateNoise(levels=np.ones(2720, dtype=np.uint8), variances=(100,))
-    bill = bill_of(DistributedNoise(total=noise, promised_survivors=100))
+    bill = bill_of(DistributedNoise(total=noise, min_noise_shares=100))
     with pytest.raises(PrivacyError, match="fraction bits"):
         guarantee([bill], 1e-5)
 

@@ -21,8 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from secagg.dp import DiscreteGaussian, PrivacyError
-from secagg.dp.discrete_gaussian import _scaled_exp
+from secagg.dp import PrivacyError
+from secagg.dp.discrete_gaussian import DiscreteGaussian, _scaled_exp
 from secagg.dp.discrete_gaussian import discrete_gaussian as cached_law
 from secagg.entropy import Entropy, InsecureSeededEntropy
 

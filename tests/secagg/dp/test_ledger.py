@@ -52,7 +52,7 @@ def test_a_first_release_beyond_the_budget_is_refused(ledger: Ledger) -> None:
 def test_a_release_that_was_priced_for_another_promise_is_not_charged(ledger: Ledger, change: dict[str, str]) -> None:
     """An add-remove price is less than a replace-one budget has to pay."""
     before = ledger.path.read_bytes()
-    with pytest.raises(PrivacyError, match=r"is for record, add-remove, and 'statistics' is priced for .*not made"):
+    with pytest.raises(PrivacyError, match=r"is for record, add-remove, and the privacy cost .* not made"):
         ledger.charge(replace(release(), **change), session_id=bytes(16))  # type: ignore[arg-type]
     assert ledger.path.read_bytes() == before
 

@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import beta, binom
 
 from secagg import Layout, PlainSum, run_in_memory
-from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, Release, calibrate, guarantee, make_room
+from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, Release, calibrate, guarantee, with_headroom
 
 DELTA = 1e-5
 CLIENTS = (1, 2, 3, 4)
@@ -33,7 +33,7 @@ def claimed(epsilon: float) -> tuple[CoordinateNoise, float]:
 
 
 def _shared(noise: CoordinateNoise) -> DistributedNoise:
-    return DistributedNoise(total=noise, promised_survivors=len(CLIENTS))
+    return DistributedNoise(total=noise, min_noise_shares=len(CLIENTS))
 
 
 def totals(noise: CoordinateNoise, contribution: int, n: int, seed: int) -> np.ndarray:
@@ -43,7 +43,7 @@ def totals(noise: CoordinateNoise, contribution: int, n: int, seed: int) -> np.n
     """
     layout = Layout.of([("x", 32, 10**6)])
     shared = _shared(noise)
-    room = make_room(layout, len(CLIENTS), shared)
+    room = with_headroom(layout, len(CLIENTS), shared)
     plain = PlainSum(layout=room, clients=CLIENTS, session_id=bytes(16), min_survivors=len(CLIENTS))
     protocol = NoisySum(protocol=plain, layout=layout, noise=shared, noise_entropy=np.random.default_rng(seed).bytes)
     vectors = {party: np.full(32, contribution if party == 1 else 5, dtype=np.int64) for party in CLIENTS}

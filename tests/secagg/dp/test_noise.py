@@ -59,20 +59,20 @@ def test_levels_need_variances() -> None:
 @pytest.mark.parametrize(("promised", "colluders"), [(0, 0), (3, 3), (3, 7), (3, -1)])
 def test_nobody_left_to_add_noise_is_refused(promised: int, colluders: int) -> None:
     with pytest.raises(PrivacyError, match="at least one honest client"):
-        DistributedNoise(total=noise(100, 100), promised_survivors=promised, colluders=colluders)
+        DistributedNoise(total=noise(100, 100), min_noise_shares=promised, colluders=colluders)
 
 
 @pytest.mark.parametrize(("promised", "colluders"), [(101, 0), (120, 19)])
 def test_shares_below_one_lattice_unit_are_refused(promised: int, colluders: int) -> None:
     """Rounded up to one unit each, they would pass for noise that was asked for."""
     with pytest.raises(PrivacyError, match=r"101 shares of noise of 10 lattice units are each below 1.*fewer clients"):
-        DistributedNoise(total=noise(100, 10**9), promised_survivors=promised, colluders=colluders)
-    DistributedNoise(total=noise(100, 10**9), promised_survivors=100)
+        DistributedNoise(total=noise(100, 10**9), min_noise_shares=promised, colluders=colluders)
+    DistributedNoise(total=noise(100, 10**9), min_noise_shares=100)
 
 
 def test_the_layout_gets_room_for_every_possible_share() -> None:
     layout = Layout.of([("a", 2, 10), ("withheld", 1, 0), ("b", 1, 2**40)])
-    distributed = DistributedNoise(total=noise(900, 400), promised_survivors=4)
+    distributed = DistributedNoise(total=noise(900, 400), min_noise_shares=4)
     wide = distributed.share.widened(layout, times=6)
     assert [s.bound for s in wide.segments] == [10 + 6 * 14 * 15, 0, 2**40 + 6 * 14 * 15]
     with pytest.raises(PrivacyError, match="4 coordinates"):
@@ -118,7 +118,7 @@ def test_the_bound_on_rounding_holds(variance: int) -> None:
 
 
 def test_wide_shares_are_as_good_as_one_discrete_gaussian() -> None:
-    distributed = DistributedNoise(total=noise(1600 * 100, 1600 * 100), promised_survivors=110, colluders=10)
+    distributed = DistributedNoise(total=noise(1600 * 100, 1600 * 100), min_noise_shares=110, colluders=10)
     assert distributed.honest == 100
     assert distributed.log_ratio < 1e-60
     assert distributed.share.variances == (1600, 1600)

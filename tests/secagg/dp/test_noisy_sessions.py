@@ -12,7 +12,7 @@ from support.memory_store import MemoryStore
 from support.parties import knows, sealed_to
 
 from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
-from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, make_room
+from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, with_headroom
 from secagg.durable import DurableClient
 from secagg.encryption import encrypted
 from secagg.errors import ConfigurationError, InvalidVectorError, LocalProtocolError, SnapshotError
@@ -22,8 +22,8 @@ from secagg.primitives.identity import IdentityKey
 CLIENTS = (1, 2, 3)
 LAYOUT = Layout.of([("gram", 6, 10**6), ("count", 1, 100)])
 NOISE = CoordinateNoise(levels=np.array([1, 1, 1, 1, 1, 1, 0], dtype=np.uint8), variances=(2**40,))
-SHARES = DistributedNoise(total=NOISE, promised_survivors=2)
-ROOM = make_room(LAYOUT, len(CLIENTS), SHARES)
+SHARES = DistributedNoise(total=NOISE, min_noise_shares=2)
+ROOM = with_headroom(LAYOUT, len(CLIENTS), SHARES)
 KEYS = {party: IdentityKey(bytes([party]) * 32) for party in CLIENTS}
 ROSTER = tuple(key.public for key in KEYS.values())
 SERVER_KEY, HELPER, HELPER_KEY = IdentityKey(b"s" * 32), BoxKey(b"h" * 32), IdentityKey(b"i" * 32)
@@ -126,7 +126,7 @@ def test_the_sum_under_the_noise_does_not_restore_its_clients() -> None:
 def test_a_server_that_adds_noise_is_not_stored() -> None:
     """Restored, it would draw a second noise for one total."""
     server = CentralNoisySum(protocol=MASKED, noise=NOISE).server()
-    assert server.bound_to != MASKED.server().bound_to
+    assert server.snapshot_id != MASKED.server().snapshot_id
     for refused in (server.snapshot, lambda: server.restore(b"")):
         with pytest.raises(ConfigurationError, match="second noise for one total"):
             refused()

@@ -23,15 +23,8 @@ from secagg import (
     new_session_id,
     run_in_memory,
 )
-from secagg.dp import (
-    CentralNoisySum,
-    CoordinateNoise,
-    DistributedNoise,
-    NoisySum,
-    PrivacyError,
-    audit_noise,
-    make_room,
-)
+from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, PrivacyError, with_headroom
+from secagg.dp.audit import audit_noise
 from secagg.errors import InvalidVectorError, LocalProtocolError
 from secagg.primitives.boxes import BoxKey
 
@@ -73,13 +66,13 @@ SUMS: tuple[Maker, ...] = (plain, masked, committee)
 
 
 def distributed(promised: int = PROMISED, colluders: int = 2) -> DistributedNoise:
-    return DistributedNoise(total=NOISE, promised_survivors=promised, colluders=colluders)
+    return DistributedNoise(total=NOISE, min_noise_shares=promised, colluders=colluders)
 
 
 def noisy(make: Maker, noise: DistributedNoise | None = None, seed: int = 1) -> NoisySum:
     noise = noise or distributed()
     return NoisySum(
-        protocol=make(make_room(LAYOUT, len(CLIENTS), noise), noise.promised_survivors),
+        protocol=make(with_headroom(LAYOUT, len(CLIENTS), noise), noise.min_noise_shares),
         layout=LAYOUT,
         noise=noise,
         noise_entropy=InsecureSeededEntropy(seed),
@@ -97,7 +90,7 @@ def test_noise_is_new_in_each_session_and_has_nothing_to_do_with_the_masks() -> 
     totals = []
     for _ in range(2):
         noise = distributed()
-        protocol = NoisySum(protocol=masked(make_room(LAYOUT, 12, noise), PROMISED), layout=LAYOUT, noise=noise)
+        protocol = NoisySum(protocol=masked(with_headroom(LAYOUT, 12, noise), PROMISED), layout=LAYOUT, noise=noise)
         totals.append(run_in_memory(protocol, vectors(), entropy=InsecureSeededEntropy(7)).result.total)
     assert (totals[0][:6] != totals[1][:6]).all()
 
@@ -113,11 +106,11 @@ def test_the_noise_of_a_server_is_new_in_each_session() -> None:
 def test_a_protocol_that_releases_below_the_promise_is_refused(make: Maker) -> None:
     noise = distributed()
     with pytest.raises(PrivacyError, match=r"9 survivors and .* releases totals of 8"):
-        NoisySum(protocol=make(make_room(LAYOUT, 12, noise), 8), layout=LAYOUT, noise=noise)
+        NoisySum(protocol=make(with_headroom(LAYOUT, 12, noise), 8), layout=LAYOUT, noise=noise)
 
 
 def test_a_layout_without_room_is_refused() -> None:
-    with pytest.raises(PrivacyError, match="make_room"):
+    with pytest.raises(PrivacyError, match="with_headroom"):
         NoisySum(protocol=plain(LAYOUT, 9), layout=LAYOUT, noise=distributed())
 
 
@@ -137,12 +130,12 @@ def test_one_session_makes_one_noisy_vector() -> None:
     taken: list[object] = []
 
     class Taking(PlainSum):
-        def client(self, party, contribution, **named):  # type: ignore[no-untyped-def]
-            taken.append(contribution)
-            return PlainSum.client(self, party, contribution)
+        def client(self, party, client_input, **named):  # type: ignore[no-untyped-def]
+            taken.append(client_input)
+            return PlainSum.client(self, party, client_input)
 
     noise = distributed()
-    room = make_room(LAYOUT, 12, noise)
+    room = with_headroom(LAYOUT, 12, noise)
     inner = Taking(layout=room, clients=CLIENTS, session_id=bytes(16), min_survivors=PROMISED)
     NoisySum(protocol=inner, layout=LAYOUT, noise=noise).client(1, vectors()[1])
     make = taken[0]
@@ -161,20 +154,20 @@ OTHER_LEVELS = CoordinateNoise(
     "other",
     [
         distributed(promised=8, colluders=1),
-        DistributedNoise(total=OTHER_LEVELS, promised_survivors=PROMISED, colluders=2),
+        DistributedNoise(total=OTHER_LEVELS, min_noise_shares=PROMISED, colluders=2),
     ],
     ids=["counts", "levels"],
 )
 def test_parties_with_different_noise_do_not_add_up(make: Maker, other: DistributedNoise) -> None:
     """Each of these has shares of the same size and the same room, and promises something else."""
-    room = make_room(LAYOUT, len(CLIENTS), other)
+    room = with_headroom(LAYOUT, len(CLIENTS), other)
     ours, theirs = noisy(make), NoisySum(protocol=make(room, PROMISED), layout=LAYOUT, noise=other)
     assert replace(room, agreed=b"") == replace(ours.protocol.layout, agreed=b"")
     assert ours.digest != theirs.digest
 
     class OneOfTheirs(InOneProcess):
-        def client(self, party: int, contribution: Any, **options: Any) -> ClientSession:
-            return (theirs if party == 1 else ours).client(party, contribution, **options)
+        def client(self, party: int, client_input: Any, **options: Any) -> ClientSession:
+            return (theirs if party == 1 else ours).client(party, client_input, **options)
 
     run = run_in_memory(OneOfTheirs(protocol=ours, secrets=everybody(ours).secrets), vectors())
     assert run.result.survivors == CLIENTS[1:]
@@ -191,7 +184,7 @@ def test_the_digest_of_noise_is_of_all_that_it_is() -> None:
     shared = [distributed(), distributed(promised=8), distributed(colluders=1)]
     assert {field.name for field in fields(DistributedNoise) if field.init} == {
         "total",
-        "promised_survivors",
+        "min_noise_shares",
         "colluders",
     }
     shared += [replace(shared[0], total=total) for total in known.values()]
@@ -227,9 +220,9 @@ WIDE_NOISE = CoordinateNoise(
 def audited(n_silent: int, shares: int = 20, entropy_seed: int = 3):  # type: ignore[no-untyped-def]
     """A masked session of 20 clients, ``n_silent`` of whom leave their noise away, against the claim of all 20."""
     clients = tuple(range(1, 21))
-    noise = DistributedNoise(total=WIDE_NOISE, promised_survivors=shares)
+    noise = DistributedNoise(total=WIDE_NOISE, min_noise_shares=shares)
     inner = MaskedSum(
-        layout=make_room(WIDE, 20, noise), clients=clients, session_id=new_session_id(), threshold=max(shares, 11)
+        layout=with_headroom(WIDE, 20, noise), clients=clients, session_id=new_session_id(), threshold=max(shares, 11)
     )
     protocol = NoisySum(
         protocol=inner, layout=WIDE, noise=noise, noise_entropy=np.random.default_rng(entropy_seed).bytes
@@ -239,8 +232,8 @@ def audited(n_silent: int, shares: int = 20, entropy_seed: int = 3):  # type: ig
         def __getattr__(self, name: str) -> object:
             return getattr(protocol, name)
 
-        def client(self, party: int, contribution, *, entropy):  # type: ignore[no-untyped-def]
-            return (inner if party <= n_silent else protocol).client(party, contribution, entropy=entropy)
+        def client(self, party: int, client_input, *, entropy):  # type: ignore[no-untyped-def]
+            return (inner if party <= n_silent else protocol).client(party, client_input, entropy=entropy)
 
     rng = np.random.default_rng(entropy_seed)
     data = {party: rng.integers(-(2**25), 2**25, 20_000) for party in clients}

@@ -16,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # else tests/secag
 
 import numpy as np
 
-from secagg.encryption import VectorCipher, choose_parameters, generate_contexts
+from secagg.encryption import choose_parameters, generate_contexts
+from secagg.encryption.cipher import VectorCipher
 from secagg.encryption.seal import tenseal
 from secagg.layout import Layout
 from secagg.ring import RingVector

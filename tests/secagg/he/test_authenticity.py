@@ -138,5 +138,5 @@ def test_a_site_s_corruption_counts_in_encrypted_sums_too(kind: Any) -> None:
     assert protocol.survivors_needed == 3
     assert "private while at most 1 of the 3 clients collude" in protocol.explain()
     ClientPolicy(modes=modes, accept_confirmed_guesses=True, min_corruption=0.4).check(protocol)
-    with pytest.raises(PolicyError, match=r"that 2 colluding clients .* this one bears 1:"):
+    with pytest.raises(PolicyError, match=r"that 2 colluding clients .* this one tolerates 1:"):
         ClientPolicy(modes=modes, accept_confirmed_guesses=True, min_corruption=0.7).check(protocol)

@@ -11,15 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.extras import needs
 
-from secagg.encryption import (
-    ContextPair,
-    EncryptionParameters,
-    VectorCipher,
-    choose_parameters,
-    generate_contexts,
-)
+from secagg.encryption import EncryptionParameters, choose_parameters, generate_contexts
+from secagg.encryption.cipher import VectorCipher
 from secagg.encryption.rings import largest_prime_below
 from secagg.encryption.schemes import SchemeName
+from secagg.encryption.seal import ContextPair
 from secagg.errors import MalformedMessageError, SumOutOfBoundsError
 from secagg.layout import Layout
 from secagg.ring import RingVector

@@ -62,7 +62,7 @@ def test_the_noise_of_a_bfv_sum_does_not_lean_towards_a_guessed_vector(monkeypat
     wide = Layout.of([("gram", 4096, 2**44)])  # more primes than one
     assert all(right < LIMIT for right, _ in played("bfv", 1, layout=wide))
     assert together([right for right, _ in played("bfv", SUMS)]) < LIMIT
-    monkeypatch.setattr(schemes, "round_at_random", lambda residues, *_: residues)  # SEAL's own rounding
+    monkeypatch.setattr(schemes, "randomise_rounding", lambda residues, *_: residues)  # SEAL's own rounding
     found = played("bfv", SUMS)
     assert together([right for right, _ in found]) > 3.5  # missed with probability Phi(3.5 - 8.4) = 5e-7
     assert together([wrong for _, wrong in found]) < LIMIT

@@ -101,14 +101,14 @@ def test_the_table_gives_what_a_search_of_all_rings_finds(
 def test_the_choice_is_never_the_larger_scheme_unless_that_one_tells_carries(layout: Layout, n_clients: int) -> None:
     best = {name: best_cipher(layout, n_clients, scheme=name) for name in ("bfv", "ckks")}
     free = best_cipher(layout, n_clients)
-    assert free.upload_bytes == min(c.upload_bytes for c in best.values() if c.tells_carries == free.tells_carries)
-    assert free.tells_carries == all(c.tells_carries for c in best.values())
+    assert free.upload_bytes == min(c.upload_bytes for c in best.values() if c.reveals_carries == free.reveals_carries)
+    assert free.reveals_carries == all(c.reveals_carries for c in best.values())
 
 
 def test_sums_that_fit_a_slot_tell_the_key_holder_the_total_only() -> None:
     for bits in range(8, 58):
         found = best_cipher(Layout.of([("s", 100, 2**bits)]), 20, scheme="bfv")
-        assert not found.tells_carries, bits
+        assert not found.reveals_carries, bits
 
 
 def test_the_cohort_may_not_outgrow_the_parameters() -> None:

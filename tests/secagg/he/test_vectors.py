@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from support.extras import needs
 
-from secagg.encryption import EncryptionParameters, VectorCipher
+from secagg.encryption import EncryptionParameters
+from secagg.encryption.cipher import VectorCipher
 from secagg.errors import MalformedMessageError, SumOutOfBoundsError
 from secagg.layout import Layout
 

@@ -26,7 +26,7 @@ from secagg.entropy import InsecureSeededEntropy
 from secagg.errors import ConfigurationError
 from secagg.masked.graph import harary_neighbours
 from secagg.ring import RingVector
-from secagg.sums import Knowledge
+from secagg.sums import CoalitionView
 
 LAYOUT = Layout.of([("vector", 3, 10**6)])
 CLIENTS = tuple(range(1, 21))
@@ -65,7 +65,7 @@ def opened(protocol: MaskedSum, target: PartyId) -> tuple[InMemoryRun, RingVecto
     class Taped:
         clients, helpers, helper, server = protocol.clients, protocol.helpers, protocol.helper, protocol.server
 
-        def client(self, party: PartyId, contribution: Any, **options: Any) -> Any:
+        def client(self, party: PartyId, client_input: Any, **options: Any) -> Any:
             def draw(n_bytes: int) -> bytes:
                 drawn = fresh(n_bytes)
                 if party in tapes:
@@ -73,12 +73,12 @@ def opened(protocol: MaskedSum, target: PartyId) -> tuple[InMemoryRun, RingVecto
                 return drawn
 
             fresh = InsecureSeededEntropy(party)
-            return protocol.client(party, contribution, entropy=draw)
+            return protocol.client(party, client_input, entropy=draw)
 
     vectors = {party: np.array([party, -party, 1000 + party]) for party in protocol.clients}
     run = run_in_memory(Taped(), vectors, record=lambda envelope: said.append(envelope.message))
-    pooled = Knowledge(messages=tuple(said), tapes={p: bytes(tape) for p, tape in tapes.items()}, secrets={})
-    return run, protocol.opened_by(pooled, target)
+    pooled = CoalitionView(messages=tuple(said), tapes={p: bytes(tape) for p, tape in tapes.items()}, secrets={})
+    return run, protocol.reconstruct_upload(pooled, target)
 
 
 def test_four_ground_seeds_open_an_honest_client_and_no_policy_accepts_them() -> None:

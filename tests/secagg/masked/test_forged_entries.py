@@ -101,7 +101,7 @@ def test_liars_within_the_spare_shares_are_named_and_done_without(
     assert hand.finishes_exactly() == tuple(party for party in hand.config.clients if party not in gone)
     result = hand.server.result
     assert set(result.disputes) == {(owner, liar) for owner in hand.config.clients for liar in liars}
-    assert result.liars(corrupt=hand.config.corrupt) == liars
+    assert result.malicious_parties(corrupt=hand.config.corrupt) == liars
 
 
 def test_liars_that_are_too_many_at_once_are_survived_where_they_show_one_by_one() -> None:
@@ -113,7 +113,7 @@ def test_liars_that_are_too_many_at_once_are_survived_where_they_show_one_by_one
     assert hand.finishes_exactly() == hand.config.clients
     result = hand.server.result
     assert {holder for owner, holder in result.disputes if owner == 15} == {1, 2, 3, 4, 5, 6}
-    assert result.liars(corrupt=5) == (15,)
+    assert result.malicious_parties(corrupt=5) == (15,)
 
 
 def test_a_disputed_share_says_that_one_of_two_lied_and_no_more() -> None:
@@ -121,7 +121,7 @@ def test_a_disputed_share_says_that_one_of_two_lied_and_no_more() -> None:
     lie(hand, 3, [5])
     assert hand.finishes_exactly() == hand.config.clients
     assert hand.server.result.disputes == ((5, 3),)
-    assert hand.server.result.liars(corrupt=1) == ()
+    assert hand.server.result.malicious_parties(corrupt=1) == ()
 
 
 @pytest.mark.parametrize("liar", CLIENTS[:4])

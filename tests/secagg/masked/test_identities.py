@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from support.by_hand import ByHand
 from support.parties import SERVER_KEY, identified, key_of, resealed
 
-from secagg import ClientSession, InOneProcess, Layout, MaskedSum, PartyId, os_entropy
+from secagg import Assumptions, ClientSession, InOneProcess, Layout, MaskedSum, PartyId, os_entropy
 from secagg.config import SERVER
 from secagg.entropy import Entropy
 from secagg.errors import (
@@ -22,12 +22,11 @@ from secagg.errors import (
     RemoteProtocolError,
     SumOutOfBoundsError,
 )
-from secagg.masked import Assumptions
 from secagg.masked.messages import ShareDelivery, SurvivorProof, UnmaskRequest
 from secagg.masked.secrets import sign_peers
 from secagg.primitives.agreement import BadPublicKeyError, check_public_key
 from secagg.primitives.identity import is_signed, statement
-from secagg.sessions import Contribution
+from secagg.sessions import ClientInput
 from secagg.wire import MessageType, Reader, payload_of
 
 CLIENTS = tuple(range(1, 8))
@@ -207,9 +206,9 @@ def test_a_sum_on_an_expander_goes_on_from_what_was_stored() -> None:
 class Misled(InOneProcess):
     """Client 2 was told of another model."""
 
-    def client(self, party: PartyId, contribution: Contribution, *, entropy: Entropy = os_entropy) -> ClientSession:
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
         config = OTHER if party == 2 else self.protocol
-        return config.client(party, contribution, secrets=self.of_party(party), entropy=entropy)
+        return config.client(party, client_input, secrets=self.of_party(party), entropy=entropy)
 
 
 def misled() -> ByHand:

@@ -264,7 +264,7 @@ def test_a_client_that_was_aborted_while_its_vector_was_made_sends_none() -> Non
             client.receive(request[:5] + bytes([MessageType.UNMASK_REQUEST]) + request[6:])
         return VECTORS[1]
 
-    client._contribution = meanwhile
+    client._client_input = meanwhile
     with pytest.raises(LocalProtocolError, match="has forgotten its secrets"):
         client.receive(request)
     assert client.state is ClientState.ABORTED

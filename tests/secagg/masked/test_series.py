@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.parties import SERVER_KEY, signing
 
-from secagg import InsecureSeededEntropy, Layout, run_in_memory
+from secagg import Assumptions, InsecureSeededEntropy, Layout, run_in_memory
 from secagg.config import SERVER
-from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, make_room
+from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, with_headroom
 from secagg.errors import (
     ConfigurationError,
     InvalidVectorError,
@@ -22,7 +22,6 @@ from secagg.errors import (
     TooFewSurvivorsError,
 )
 from secagg.in_memory import Envelope
-from secagg.masked import Assumptions
 from secagg.masked.series import NOT_YET, MaskedSeries, SeriesServer
 from secagg.masked.series_in_one_process import SeriesInOneProcess
 from secagg.masked.server import MaskedServer
@@ -215,8 +214,8 @@ def test_a_server_that_was_set_up_begins_its_own_sum_once() -> None:
 def test_noise_over_a_sum_of_a_series_is_refused_and_not_left_out() -> None:
     layout = Layout.of([("counts", 4, 1000)])
     claimed = CoordinateNoise(levels=np.ones(4, dtype=np.uint8), variances=(10**6,))
-    noise = DistributedNoise(total=claimed, promised_survivors=4)
-    parties = begin(PLAIN_SERIES).next_sum(make_room(layout, len(CLIENTS), noise))
+    noise = DistributedNoise(total=claimed, min_noise_shares=4)
+    parties = begin(PLAIN_SERIES).next_sum(with_headroom(layout, len(CLIENTS), noise))
     noisy = NoisySum(protocol=parties.protocol, layout=layout, noise=noise)
     with pytest.raises(ConfigurationError, match=r"make masked sums and no masked\+noise"):
         replace(parties, protocol=noisy)

@@ -194,4 +194,4 @@ def test_the_server_of_a_series_is_not_stored() -> None:
     for refused in (running.snapshot, lambda: running.restore(b"")):
         with pytest.raises(ConfigurationError, match="begin a new series after a crash"):
             refused()
-    assert running.bound_to
+    assert running.snapshot_id

@@ -28,14 +28,14 @@ def test_every_mode_loses_the_same_clients_and_keeps_enough(
     n_clients: int, rate: float, seed: int, anew: bool, number: int
 ) -> None:
     clients, dropouts = tuple(range(1, n_clients + 1)), Dropouts(rate=rate, anew=anew, seed=seed)
-    assume(n_clients - dropouts.n_lost(n_clients) >= MASKED.guarantee(clients).survivors_needed)
+    assume(n_clients - dropouts.n_lost(n_clients) >= MASKED.guarantee(clients).min_survivors)
     for mode in (PLAIN, MASKED):
         dropouts.check(mode, clients)
         plan = dropouts.draw(mode, clients, number)
         assert plan == dropouts.draw(mode, clients, number)
         assert lost(plan, mode) == lost(dropouts.draw(PLAIN, clients, number), PLAIN)
         assert len(lost(plan, mode)) == dropouts.n_lost(n_clients)
-        assert len(clients) - len(plan) >= mode.guarantee(clients).survivors_needed
+        assert len(clients) - len(plan) >= mode.guarantee(clients).min_survivors
         assert set(plan) <= set(clients)
     if not anew:
         assert dropouts.draw(MASKED, clients, number) == dropouts.draw(MASKED, clients)

@@ -1,7 +1,7 @@
-"""Epochs of a helper: a long-lived identity signs the key that boxes are sealed to, for a while, and then erases it.
+"""Key rotation of helpers: a long-lived identity signs an encryption key for one epoch, whose secret is then erased.
 
-Uploads that somebody recorded stay closed once the secret of their epoch is gone, whatever is taken from the helper
-later: nothing that lasts opens a box.
+This gives forward secrecy: recorded uploads cannot be decrypted after the secret of their epoch was erased, even if the
+helper is compromised later.
 """
 
 from __future__ import annotations
@@ -28,13 +28,19 @@ _MAGIC = b"analytic-secagg/1 sealing epochs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealingKey:
-    """The key that a helper's boxes are sealed to in one epoch, with the helper's word that it is.
+    """A helper's public encryption key of one epoch, signed by the helper's identity.
 
     Args:
         key: ``BoxKey.public``.
-        epoch: its number, from 1; each of a helper's is larger than the one before.
-        until: the second since 1970 at which it ends.
-        signature: Ed25519, by the helper's identity.
+        epoch: number of the epoch, from 1, increasing.
+        until: end of the epoch, in seconds since 1970.
+        signature: Ed25519 signature of the helper's identity.
+
+    >>> identity = IdentityKey.generate()
+    >>> sealing = SealingKey.signed(identity, BoxKey.generate(os_entropy).public, epoch=1, until=2_000_000_000)
+    >>> sealing.check(identity.public)
+    >>> SealingKey.from_bytes(sealing.to_bytes()) == sealing
+    True
     """
 
     key: bytes
@@ -44,14 +50,17 @@ class SealingKey:
 
     @classmethod
     def signed(cls, identity: IdentityKey, key: bytes, *, epoch: int = 1, until: int = FOREVER) -> SealingKey:
-        """Return a helper's word on a key."""
+        """Sign a public encryption key."""
         return cls(key=key, epoch=epoch, until=until, signature=identity.sign(_LABEL, key, *_numbers(epoch, until)))
 
     def check(self, identity: bytes) -> None:
-        """Refuse what the holder of an identity did not sign, or what nobody should seal to.
+        """Verify the signature and the key.
+
+        Args:
+            identity: the helper's Ed25519 public key.
 
         Raises:
-            ConfigurationError: says which.
+            ConfigurationError: the epoch is out of range, the signature is not valid, or the key has small order.
         """
         if not 1 <= self.epoch <= LAST_EPOCH:
             raise ConfigurationError(f"epochs of helpers are numbered 1 to {LAST_EPOCH}, not {self.epoch}")
@@ -66,15 +75,15 @@ class SealingKey:
             raise ConfigurationError(f"the sealing key is none, or has small order: {error}") from error
 
     def to_bytes(self) -> bytes:
-        """For a sum's parameters, and for whoever hands it on."""
+        """Return the signed key as bytes, as in ``CommitteeSum.helper_keys``."""
         return self.key + b"".join(_numbers(self.epoch, self.until)) + self.signature
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SealingKey:
-        """Read ``to_bytes``.
+        """Parse a signed key; inverse of ``to_bytes``. It does not verify the signature.
 
         Raises:
-            ConfigurationError: other bytes.
+            ConfigurationError: ``data`` has another length.
         """
         if type(data) is not bytes or len(data) != SEALING_KEY_BYTES:
             raise ConfigurationError(f"a helper's sealing key with epoch and signature has {SEALING_KEY_BYTES} bytes")
@@ -83,12 +92,23 @@ class SealingKey:
         return cls(key=data[:BOX_KEY_BYTES], epoch=epoch, until=until, signature=signature)
 
 
-class OwnEpochs:
-    """A helper's own epochs in a store: one secret at a time, and the number of the last one for good.
+class KeyRotation:
+    """A helper's rotating encryption key in a store: the current secret, and the number of the last epoch.
 
     Args:
-        store: where they are kept. What it replaces must be gone; on most disks that takes more than a new file.
-        identity: the helper's signing key, under a key of which the record is sealed.
+        store: storage; a replaced record must be unrecoverable, which most disks do not guarantee.
+        identity: the helper's signing key; the record is encrypted with a key derived from it.
+        entropy: source of the keys.
+
+    >>> class MemoryStore:
+    ...     record = None
+    ...     def load(self): return self.record
+    ...     def save(self, record): self.record = record
+    >>> rotation = KeyRotation(MemoryStore(), IdentityKey.generate())
+    >>> rotation.begin(now=0.0, seconds=3600.0).epoch
+    1
+    >>> rotation.current(now=7200.0) is None  # the secret was erased
+    True
     """
 
     def __init__(self, store: Store, identity: IdentityKey, *, entropy: Entropy = os_entropy) -> None:
@@ -96,7 +116,7 @@ class OwnEpochs:
         self._key = derive_key(identity.secret, "sealing epochs")
 
     def current(self, now: float) -> tuple[SealingKey, BoxKey] | None:
-        """The running epoch's key and its secret; None where none is running. One that has ended is erased."""
+        """Return the signed key and the key pair of the running epoch, or None; an ended epoch is erased."""
         if self.has_ended(now):
             self.erase()
         epoch, until, secret = self._load()
@@ -106,17 +126,17 @@ class OwnEpochs:
         return SealingKey.signed(self._identity, boxes.public, epoch=epoch, until=until), boxes
 
     def begin(self, now: float, seconds: float, *, number: int | None = None) -> SealingKey:
-        """Erase the secret of the epoch before and begin the next one; return its key.
+        """Erase the secret of the previous epoch, begin the next one and return its signed key.
 
         Args:
-            now: the second since 1970.
-            seconds: how long it lasts.
-            number: its number, where the store was lost and others have accepted higher ones, or is of the identity
-                before this one; None for the next.
+            now: current time, in seconds since 1970.
+            seconds: duration of the epoch.
+            number: number of the epoch, needed if the store was lost or belongs to a previous identity; None takes the
+                next number.
 
         Raises:
-            ConfigurationError: a number that is not larger than the last one.
-            SnapshotError: the store is of another identity, and no number is given.
+            ConfigurationError: the number is not larger than the last one, or the duration is not positive.
+            SnapshotError: the store belongs to another identity and no number is given.
         """
         epoch = self.check_next(seconds, number)
         boxes, until = BoxKey.generate(self._entropy), int(now + seconds)
@@ -124,7 +144,7 @@ class OwnEpochs:
         return SealingKey.signed(self._identity, boxes.public, epoch=epoch, until=until)
 
     def check_next(self, seconds: float, number: int | None = None) -> int:
-        """The number that ``begin`` would take, before anything is erased for it.
+        """Return the number that ``begin`` would take, without erasing anything.
 
         Raises:
             ConfigurationError: see ``begin``.
@@ -134,7 +154,7 @@ class OwnEpochs:
         except SnapshotError:
             if number is None:
                 raise
-            last = 0  # of another identity: its owner's word for the number stands in
+            last = 0  # the store is of another identity; its owner gave the number
         epoch = last + 1 if number is None else number
         if not last < epoch <= LAST_EPOCH or seconds <= 0:
             raise ConfigurationError(
@@ -144,12 +164,12 @@ class OwnEpochs:
         return epoch
 
     def has_ended(self, now: float) -> bool:
-        """Whether there is a secret of an epoch that is over."""
+        """Return whether the store has the secret of an epoch that has ended."""
         _, until, secret = self._load()
         return bool(secret) and now >= until
 
     def erase(self) -> None:
-        """Erase the secret: what was sealed to its key opens no more."""
+        """Erase the secret: boxes encrypted to its key can no longer be decrypted."""
         epoch, until, _ = self._load()
         self._save(epoch, until, b"")
 
@@ -175,21 +195,37 @@ class OwnEpochs:
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptedEpochs:
-    """Which epoch of each helper a party has accepted last, so that nobody takes it back to an older one.
+class RollbackProtection:
+    """Memory of the last accepted epoch of each helper: keys of older epochs are refused.
 
     Args:
-        store: where that is kept, for as long as the helpers' identities are used.
+        store: storage, needed as long as the helpers' identities are in use.
+
+    >>> class MemoryStore:
+    ...     record = None
+    ...     def load(self): return self.record
+    ...     def save(self, record): self.record = record
+    >>> identity, protection = IdentityKey.generate(), RollbackProtection(MemoryStore())
+    >>> first, second = (SealingKey.signed(identity, BoxKey.generate(os_entropy).public, epoch=n) for n in (1, 2))
+    >>> protection.accept({identity.public: second}, now=0.0)
+    >>> protection.accept({identity.public: first}, now=0.0)
+    Traceback (most recent call last):
+        ...
+    secagg.errors.PolicyError: this party has accepted epoch 2 of a helper, and this sum's key is of epoch 1: ...
     """
 
     store: Store = field(repr=False)
 
     def accept(self, keys: Mapping[bytes, SealingKey], now: float) -> None:
-        """Accept the sealing keys of a sum, by the identity of their helpers; once this returns that is for good.
+        """Verify the keys of a sum and store their epochs before returning.
+
+        Args:
+            keys: signed keys by the helper's Ed25519 public key.
+            now: current time, in seconds since 1970.
 
         Raises:
-            ConfigurationError: a key that its helper did not sign.
-            PolicyError: an epoch that has ended, one before the last that was accepted, or a second key of one epoch.
+            ConfigurationError: a signature is not valid.
+            PolicyError: an epoch has ended, is older than the last accepted one, or has a second key.
         """
         accepted = self._load()
         for identity, sealing in keys.items():

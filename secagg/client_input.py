@@ -1,0 +1,23 @@
+"""Check a client's vector against the layout before it is used."""
+
+from __future__ import annotations
+
+from secagg.layout import IntVector, Layout
+from secagg.sessions import ClientInput
+
+
+def check_now(layout: Layout, client_input: ClientInput, n_clients: int) -> None:
+    """Check an array now; the result of a callable is checked by ``resolve``."""
+    if not callable(client_input):
+        layout.check(client_input, n_clients)
+
+
+def resolve(layout: Layout, client_input: ClientInput, n_clients: int) -> IntVector:
+    """Return the client's vector, checked.
+
+    Raises:
+        InvalidVectorError: the vector does not fit the layout.
+    """
+    vector = client_input() if callable(client_input) else client_input
+    layout.check(vector, n_clients)
+    return vector
