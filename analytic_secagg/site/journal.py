@@ -134,8 +134,9 @@ class Journal:
         self._further_totals, self._refused_tries = further_totals, refused_tries
 
     @contextmanager
-    def computing(self, rows: ClientRows, place: RunPlace) -> Iterator[None]:
-        """Let a vector be made of these rows: what was made before, or a later sum of its run, or else one thing alone.
+    def computing(self, protocol: SumProtocol, place: RunPlace) -> Iterator[None]:
+        """Let a vector be made of the rows that were noted for a sum: what was made of them before, or a later sum of
+        its run, or else one thing alone.
 
         Whether rows fit what a server asks for shows in whether their site answers, and a vector that left may be in a
         total without its client's consent. So each computation counts from when the rows are touched, which is on the
@@ -144,19 +145,19 @@ class Journal:
         Raises:
             ConsentRefusedError: the owner allows no more.
         """
-        subject = self._fingerprint(rows)[0]
+        noted = self._noted(protocol, None)
+        subject = noted.subject
         this = (place.computed, subject, place.has_noise)
         if not self._folder.run("SELECT 1 FROM computations WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this):
             self._check_tries(subject)
-            run = self._run_of(place, subject)
-            is_allowed = not place.has_noise and self._computes_more(subject, run, place.grown)
+            is_allowed = not place.has_noise and self._computes_more(noted)
             if is_allowed:
                 self._take_one_allowed(
                     "this computes something else of them, and two answers about a row say more than one", subject
                 )
             self._folder.journal_head.advance(b"computation", place.computed, subject)
             self._folder.run(
-                "INSERT INTO computations VALUES (?, ?, ?, 0, ?, ?, ?)", *this, run, place.grown, is_allowed
+                "INSERT INTO computations VALUES (?, ?, ?, 0, ?, ?, ?)", *this, noted.run, noted.grown, is_allowed
             )
         yield
         self._folder.journal_head.advance(b"made", place.computed, subject)  # a copy from before knows of no vector
@@ -172,17 +173,18 @@ class Journal:
                 "refused_tries under [journal] if its owner agrees"
             )
 
-    def _computes_more(self, subject: bytes, run: bytes, grown: int) -> bool:
+    def _computes_more(self, noted: _Entry) -> bool:
         """Whether something was made of some of these rows, and this is no later sum of that run."""
+        related = self._related(noted.subject)
         made = [
             (of_run, size)
             for of, of_run, size in self._folder.run(
                 "SELECT subject, run, grown FROM computations WHERE is_made AND NOT is_noisy"
             )
-            if of in {subject, *self._overlapping(subject)}
+            if of in related
         ]
-        of_run = [size for of, size in made if of == run]
-        return bool(made) and (not of_run or max(of_run) >= grown)
+        of_run = [size for of, size in made if of == noted.run]
+        return bool(made) and (not of_run or max(of_run) >= noted.grown)
 
     def note(self, protocol: SumProtocol, rows: ClientRows, place: RunPlace | None = None) -> None:
         """Note of which rows a client's vector in a sum is; once this returns it survives a crash.
@@ -355,10 +357,10 @@ class Journal:
 
     def _take_one_allowed(self, reason: str, subject: bytes) -> None:
         """Refuse what is not free where the owner allows no more."""
-        of = {subject, *self._overlapping(subject)}
+        related = self._related(subject)
         used = sum(
-            bool(allowed) and row in of
-            for row, allowed in self._folder.run(
+            bool(allowed) and of in related
+            for of, allowed in self._folder.run(
                 "SELECT subject, allowed FROM totals UNION ALL SELECT subject, allowed FROM computations"
             )
         )
@@ -427,7 +429,7 @@ class Journal:
 
     def _earlier(self, subject: bytes) -> list[_Entry]:
         """The totals that hold some of these rows."""
-        overlapping = {subject, *self._overlapping(subject)}
+        related = self._related(subject)
         return [
             _Entry(
                 subject=of,
@@ -441,14 +443,14 @@ class Journal:
             for survivors, of, cohort, run, grown, allowed, clean in self._folder.run(
                 "SELECT survivors, subject, cohort, run, grown, allowed, clean FROM totals"
             )
-            if of in overlapping
+            if of in related
         ]
 
-    def _overlapping(self, subject: bytes) -> list[bytes]:
-        """Other rows, of which some have the features of some of these."""
+    def _related(self, subject: bytes) -> set[bytes]:
+        """Return these rows and all others of which some have the features of some of these."""
         known = {of: np.frombuffer(tags, dtype="<u8") for of, tags in self._folder.run("SELECT * FROM fingerprints")}
         own = known.pop(subject, np.empty(0, dtype="<u8"))
-        return [other for other, tags in known.items() if np.isin(own, tags).any()]
+        return {subject, *(other for other, tags in known.items() if np.isin(own, tags).any())}
 
     def _fingerprint(self, rows: ClientRows) -> tuple[bytes, bytes]:
         """What these rows are known by, in whatever order: their fingerprint, and a tag of each one's features."""

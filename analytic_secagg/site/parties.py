@@ -97,7 +97,7 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
         place, speaks_later = _run_place(agreement), protocol.guarantee.messages_after_vector
         kept.journal.note(protocol, rows, place)
         kept.journal.check(protocol)
-        with kept.journal.computing(rows, place):
+        with kept.journal.computing(protocol, place):
             _warn_of_coarse_columns(role, agreement, rows)
             vector = agreement.step.vector(rows)
         if not speaks_later:

@@ -514,7 +514,7 @@ def compute(
     place = RunPlace(session=session, configuration=b"c", computed=computed, grown=grown, **rest)
     own.note(protocol := masked(), rows, place)
     own.check(protocol)
-    with own.computing(rows, place):
+    with own.computing(protocol, place):
         pass
     own.consent(protocol, EVERYBODY)
 
@@ -545,7 +545,7 @@ def test_an_allowance_is_for_what_is_computed_and_its_first_total(tmp_path: Path
         compute(own, b"one", b"a")
         place = RunPlace(session=b"two", configuration=b"c", computed=b"b", grown=1)
         own.note(protocol := masked(), ROWS, place)
-        with own.computing(ROWS, place):
+        with own.computing(protocol, place):
             pass
         own.consent(protocol, without(3))
         assert own.count() == (2, 1)
@@ -557,8 +557,8 @@ def test_a_vector_that_left_counts_whether_or_not_its_client_is_asked(tmp_path: 
     """A quorum of others can sign a total with it, so another computation would be the rows' second."""
     place = RunPlace(session=b"one", configuration=b"c", computed=b"a", grown=1)
     with journal(tmp_path) as own:
-        own.note(masked(), ROWS, place)
-        with own.computing(ROWS, place):
+        own.note(protocol := masked(), ROWS, place)
+        with own.computing(protocol, place):
             pass
         with pytest.raises(ConsentRefusedError, match="computes something else"):
             compute(own, b"two", b"b")

@@ -43,8 +43,8 @@ def journal(tmp_path: Path, *, further_totals: int = 0, is_behind: bool = False)
         yield Journal(folder, policy=ClientPolicy(), further_totals=further_totals)
 
 
-def enter(own: Journal, number: int, survivors: tuple[int, ...] = CLIENTS) -> None:
-    protocol = MaskedSum(
+def masked() -> MaskedSum:
+    return MaskedSum(
         layout=Layout.of([("sum", 2, 100)]),
         clients=CLIENTS,
         session_id=new_session_id(),
@@ -52,7 +52,10 @@ def enter(own: Journal, number: int, survivors: tuple[int, ...] = CLIENTS) -> No
         identities=IDENTITIES,
         server_identity=SERVER_KEY,
     )
-    own.note(protocol, rows(number))
+
+
+def enter(own: Journal, number: int, survivors: tuple[int, ...] = CLIENTS) -> None:
+    own.note(protocol := masked(), rows(number))
     own.consent(protocol, survivors)
 
 
@@ -91,12 +94,11 @@ def without_a_second_place(tmp_path: Path) -> None:
 
 def computations_forgotten(tmp_path: Path) -> None:
     """Computations that came to nothing are counted too: else a server would have three more."""
-    with (
-        journal(tmp_path) as own,
-        suppress(ArithmeticError),
-        own.computing(rows(1), RunPlace(session=b"", computed=b"a")),
-    ):
-        raise ArithmeticError
+    place = RunPlace(session=b"", computed=b"a")
+    with journal(tmp_path) as own:
+        own.note(protocol := masked(), rows(1), place)
+        with suppress(ArithmeticError), own.computing(protocol, place):
+            raise ArithmeticError
     shutil.rmtree(tmp_path / "state")
 
 
