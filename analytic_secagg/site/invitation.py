@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner
@@ -19,6 +19,8 @@ from analytic_secagg.sum_setup import SumSetup
 from secagg import PartyId, ReceiptedSum, SignedBy, SumProtocol
 from secagg.encoding import length_prefixed, split_parts
 from secagg.errors import ConfigurationError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -128,10 +130,7 @@ class Invitation:
         return terms, mode, setup
 
     def _load(self, roster: Roster) -> Step[Any]:
-        try:
-            saved = model_from_bytes(self.model)
-        except AnalyticError as error:
-            raise WireError("these bytes are no model of this version") from error
+        saved = self._read(model_from_bytes)
         plan = Terms.from_bytes(self.terms).privacy
         noise = None if plan is None else plan.form_of(saved.learner)
         number = 0 if noise is None or saved.learner.next_sum(saved.model) is None else noise.due(saved.model)
@@ -154,10 +153,7 @@ class Invitation:
         Raises:
             WireError: no model.
         """
-        try:
-            return name_in(self.model)
-        except AnalyticError as error:
-            raise WireError("these bytes are no model of this version") from error
+        return self._read(name_in)
 
     @property
     def learner(self) -> AnalyticLearner[Any]:
@@ -166,8 +162,11 @@ class Invitation:
         Raises:
             WireError: no model.
         """
+        return self._read(learner_in)
+
+    def _read(self, read: Callable[[bytes], T]) -> T:
         try:
-            return learner_in(self.model)
+            return read(self.model)
         except AnalyticError as error:
             raise WireError("these bytes are no model of this version") from error
 

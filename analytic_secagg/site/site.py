@@ -245,7 +245,7 @@ class Site:
         return any(own.party in helpers for own in self._file.helpers)
 
     def _refuses_name(self, name: str) -> str:
-        """Why the client contributes to no learner of this name; empty if it does."""
+        """Return why the client contributes to no learner of this name; empty if it does."""
         client = self._file.client
         if client is None:
             return ""
@@ -255,7 +255,7 @@ class Site:
         return "" if name in listed else f"this site contributes to {', '.join(sorted(listed))} only, not to {name}"
 
     def _refuses(self, learner: AnalyticLearner[Any]) -> str:
-        """Why the client tries no row on a learner; empty if it does.
+        """Return why the client tries no row on a learner; empty if it does.
 
         A format, a scale or a map of the server's choice shows single rows in a total of all clients, and whether a
         site's rows fit it shows this site's (docs/explanation/threat-model.md).
@@ -273,12 +273,13 @@ class Site:
         )
 
     def _refuses_model(self, step: Step[Any]) -> str:
-        """Why the client takes no part in a sum that depends on a model of the server's word; empty if it does."""
+        """Return why the client joins no sum that depends on a model which the server states; empty if it does."""
         client, learner = self._file.client, step.learner
         if client is None or self._file.configurations == ANY or step.noise is not None:
             return ""
-        is_first = learner.name not in EVALUATIONS and step.received == learner.context_bytes(learner.init())
-        if is_first or learner.name in client.unverified_models:
+        if learner.name in client.unverified_models:
+            return ""
+        if learner.name not in EVALUATIONS and step.received == learner.context_bytes(learner.init()):
             return ""
         return (
             f"this exact sum of {learner.name} depends on a model that the server states and this site cannot check: a "
