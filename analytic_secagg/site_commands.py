@@ -120,7 +120,7 @@ def _settings_of(folder: Path) -> dict[str, Any]:
 def _configuration(options: ConfigurationOptions) -> int:
     roster, config = Roster.read(options.roster), _settings_of(options.folder)
     settings = RunSettings.of(config | overrides(options.settings, config))
-    learner = settings.private_learner(len(roster.clients))
+    learner = settings.federation(roster).learner
     learners = [learner, *([settings.evaluation(learner, None)] if settings.evaluate else [])]
     found = [configuration_digest(one) for one in learners]
     for one, digest in zip(learners, found, strict=True):

@@ -138,18 +138,23 @@ class RunSettings(StrictModel):
         return ReleasePolicy(min_survivors=fewest, allow=frozenset(allowed), **roster.fewest_rows)
 
     def federation(self, roster: Roster) -> Federation[Any]:
-        """The run's sums, none of them made yet.
+        """Return the run's sums, none of them made yet; its learner is the private form where the run has noise.
 
         Raises:
             RunSettingsError: parameters that the closed form or its noise cannot have.
+            FederationError: the roster's clients may hold more rows than the learner has room for.
         """
-        return Federation(
-            self.build_learner(len(roster.clients)),
-            release=self.release_policy(roster),
-            privacy=self.privacy,
-            max_client_rows=roster.max_client_rows,
-            n_clients=len(roster.clients),
-        )
+        learner = self.build_learner(len(roster.clients))
+        try:
+            return Federation(
+                learner,
+                release=self.release_policy(roster),
+                privacy=self.privacy,
+                max_client_rows=roster.max_client_rows,
+                n_clients=len(roster.clients),
+            )
+        except (PrivacyError, AnalyticError) as error:
+            raise RunSettingsError(f"{self.learner} cannot be summed like this: {error}") from error
 
     def terms(self, roster: Roster, *, session: bytes, previous: bytes = b"") -> Terms:
         """The terms of a sum that begins a session.
@@ -299,18 +304,6 @@ class RunSettings(StrictModel):
             return entry.build(settings)
         except (AnalyticError, UsageError, ValueError) as error:
             raise RunSettingsError(f"{self.learner} cannot be set up like this: {error}") from error
-
-    def private_learner(self, n_clients: int) -> AnalyticLearner[Any]:
-        """The learner as sums are made of it: its private form where the run has noise.
-
-        Raises:
-            RunSettingsError: parameters that it cannot have.
-        """
-        learner, plan = self.build_learner(n_clients), self.privacy
-        try:
-            return learner if plan is None else plan.apply(learner).learner
-        except (PrivacyError, AnalyticError) as error:
-            raise RunSettingsError(f"noise cannot be set up like this: {error}") from error
 
     def _learner_options(self) -> Mapping[str, Any]:
         entry = LEARNERS[self.learner]

@@ -56,7 +56,7 @@ VICTIM = 3
 """The site whose rows differ in two worlds."""
 
 SETTINGS = {"n-features": 3, "n-classes": 2, "feature-format": "UQ3.5", "max-rows": 100, "corruption": 0.0}
-AGREED: Any = RunSettings.of(template_settings() | SETTINGS).private_learner(len(CLIENTS))
+AGREED: Any = RunSettings.of(template_settings() | SETTINGS).build_learner(len(CLIENTS))
 SIZES: dict[str, Any] = {"n_features": 3, "n_targets": 2, "max_clients": len(CLIENTS)}
 
 COMPUTED: dict[str, AFL] = {

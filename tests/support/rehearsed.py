@@ -16,6 +16,7 @@ import numpy as np
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
 from analytic_secagg.__main__ import main
+from analytic_secagg.configurations import configuration_digest
 from analytic_secagg.server.exchange import Lost
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.server_file import ServerFile
@@ -29,7 +30,7 @@ from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.site.state import FILE, PREPARE, Record, SessionFolder
 from analytic_secagg.site.terms import Terms
-from analytic_secagg.trial import Trial
+from analytic_secagg.trial import OPEN, Trial
 from secagg import IdentityKey, new_session_id
 
 CLIENTS = (1, 2, 3, 4, 5)
@@ -158,6 +159,20 @@ def agree_on(trial: Trial, **changes: Any) -> None:
         path.write_text(Roster.read(path).model_copy(update=changes).to_toml())
 
 
+def pin(trial: Trial, *learners: Any, more: str = "") -> None:
+    """Have all parties agree on these configurations and on nothing else, with ``more`` in each site's [client]."""
+    agree_on(trial, configurations=tuple(map(configuration_digest, learners)))
+    if OPEN in (trial.site(1) / "site.toml").read_text():
+        names = ", ".join(f'"{name}"' for name in dict.fromkeys(learner.name for learner in learners))
+        edit_all(trial, (OPEN, ""), ('learners = ["afl"]', f"learners = [{names}]\n{more}"))
+
+
+def pin_run(trial: Trial, **settings: Any) -> None:
+    """Have all parties agree on what a run of these settings computes, and on nothing else."""
+    roster = Roster.read(trial.folder / "server" / "roster.toml")
+    pin(trial, RunSettings.of(run_config(**settings)).federation(roster).learner)
+
+
 def weigh(trial: Trial) -> None:
     """Give every site's rows weights."""
     for party, rows in trial.rows.items():
@@ -191,10 +206,11 @@ def vanishes(party: int, kind: str, number: int = 1) -> IsGone:
     return is_gone
 
 
-def invitation(**changes: Any) -> Invitation:
-    learner = RunSettings.of(template_settings()).build_learner(len(CLIENTS))
+def invitation(learner: Any = None, model: Any = None, **changes: Any) -> Invitation:
+    """The invitation to a masked sum of a learner, by default the template's, with changes to its terms."""
+    learner = learner or RunSettings.of(template_settings()).build_learner(len(CLIENTS))
     values: dict[str, Any] = {"mode": "masked", "session": new_session_id(), "clients": CLIENTS, "dropout": 0.4}
-    return Invitation.make(Terms(**(values | changes)), learner, learner.init())
+    return Invitation.make(Terms(**(values | changes)), learner, learner.init() if model is None else model)
 
 
 def by_server(trial: Trial, kind: str, content: bytes) -> bytes:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.crashes import KilledError
 from support.lying_server import LyingServer
-from support.rehearsed import CLIENTS, Rehearsal, database, edit_all, rehearse, run_config, site
+from support.rehearsed import CLIENTS, Rehearsal, database, edit_all, invitation, pin, rehearse, run_config, site
 
 from analytic import AFL, ClientRows, ColumnMap, RowFormat
 from analytic.choosing import Chosen
@@ -28,31 +28,16 @@ from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import DeploymentError
 from analytic_secagg.site.invitation import Invitation
-from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.terms import Terms
-from analytic_secagg.trial import OPEN, Trial
+from analytic_secagg.trial import Trial
 from secagg import new_session_id
 from secagg.errors import SecureSumError
 
 DEEP = {"learner": "deepafl", "options": "n_layers=1 d_phi=16 d_f=8"}
 
 
-def invitation(learner: Any, model: Any = None, **changes: Any) -> Invitation:
-    terms = Terms(**({"mode": "masked", "session": new_session_id(), "clients": CLIENTS, "dropout": 0.4} | changes))
-    return Invitation.make(terms, learner, learner.init() if model is None else model)
-
-
 def learner_of(**settings: Any) -> Any:
-    return RunSettings.of(run_config(**settings)).private_learner(len(CLIENTS))
-
-
-def pin(trial: Trial, *learners: Any, more: str = "") -> None:
-    for path in trial.folder.glob("*/roster.toml"):
-        agreed = tuple(map(configuration_digest, learners))
-        path.write_text(Roster.read(path).model_copy(update={"configurations": agreed}).to_toml())
-    names = ", ".join(f'"{name}"' for name in dict.fromkeys(learner.name for learner in learners))
-    if OPEN in (trial.site(1) / "site.toml").read_text():
-        edit_all(trial, (OPEN, ""), ('learners = ["afl"]', f"learners = [{names}]\n{more}"))
+    return RunSettings.of(run_config(**settings)).build_learner(len(CLIENTS))
 
 
 def count(trial: Trial, party: int, what: str) -> Any:
