@@ -20,7 +20,7 @@ from typing import Any
 from analytic.errors import AnalyticError
 from analytic_secagg.errors import FederationError
 from analytic_secagg.local.frames import HOST, receive_frame, send_frame
-from analytic_secagg.server.exchange import Lost, NodeId
+from analytic_secagg.server.exchange import NodeId, NoReply
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import train
 from analytic_secagg.site.errors import REASONS, Refusal, WireError
@@ -30,7 +30,7 @@ _HANDSHAKE_SECONDS = 10.0
 _IDLE_SECONDS = 0.1
 
 GONE = "its connection ended"
-_GONE = Lost(GONE, may_return=True)
+_GONE = NoReply(GONE, may_return=True)
 
 _Letter = tuple[str, str, bytes]
 """A ticket, a kind and a content."""
@@ -53,7 +53,7 @@ class SocketTransport:
         self._lock = threading.Lock()
         self._connected: dict[NodeId, tuple[queue.SimpleQueue[_Letter], ssl.SSLSocket]] = {}
         self._number, self._open = 0, set[str]()
-        self._answers: dict[str, bytes | Lost] = {}
+        self._answers: dict[str, bytes | NoReply] = {}
         self._tickets = itertools.count(1)
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -76,7 +76,7 @@ class SocketTransport:
                 self._connected[node][0].put((ticket, kind, contents[node]))
         return taken
 
-    def receive(self, ticket: str) -> bytes | Lost | None:
+    def receive(self, ticket: str) -> bytes | NoReply | None:
         """Return what came back, or that nothing will."""
         return self._answers.pop(ticket, None)
 
@@ -134,12 +134,12 @@ class SocketTransport:
             answered, refusal, answer = receive_frame(connection, 3)
             if answered != ticket.encode():
                 raise WireError("a node answers what it was asked")
-            self._settle(ticket, Lost(REASONS[Refusal(int(refusal))]) if refusal else answer)
+            self._settle(ticket, NoReply(REASONS[Refusal(int(refusal))]) if refusal else answer)
         except (OSError, WireError, ValueError) as error:
             self._settle(ticket, _GONE)
             raise ConnectionError from error
 
-    def _settle(self, ticket: str, answer: bytes | Lost) -> None:
+    def _settle(self, ticket: str, answer: bytes | NoReply) -> None:
         """Keep an answer, unless its exchange is closed."""
         with self._lock:
             if ticket in self._open:

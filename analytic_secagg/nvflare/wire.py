@@ -12,7 +12,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 
-from analytic_secagg.server.exchange import Lost, NodeId
+from analytic_secagg.server.exchange import NodeId, NoReply
 from analytic_secagg.site.errors import REASONS, Refusal, WireError
 
 _CONTENT, _REFUSAL = "content", "refusal"
@@ -35,15 +35,15 @@ def unpack(shareable: Shareable) -> bytes:
     return content
 
 
-def answer_of(result: object) -> bytes | Lost:
+def answer_of(result: object) -> bytes | NoReply:
     """Return what a client's result says; of an error our own words and never a node's."""
     if not isinstance(result, Shareable):
-        return Lost("its answer is no shareable")
+        return NoReply("its answer is no shareable")
     if result.get_return_code() != ReturnCode.OK:
-        return Lost("its NVFlare client could not run the task")
+        return NoReply("its NVFlare client could not run the task")
     refusal = result.get(_REFUSAL)
     if refusal is not None:
-        return Lost(next((REASONS[code] for code in Refusal if code == refusal), "it refuses with an unknown code"))
+        return NoReply(next((REASONS[code] for code in Refusal if code == refusal), "it refuses with an unknown code"))
     try:
         return unpack(result)
     except WireError:
@@ -71,7 +71,7 @@ class TaskTransport:
         self._names: list[str] = []
         self._number = 0
         self._open: set[str] = set()
-        self._answers: dict[str, bytes | Lost] = {}
+        self._answers: dict[str, bytes | NoReply] = {}
 
     def nodes(self) -> Iterable[NodeId]:
         """Return the clients of the job that NVFlare does not count as gone. It is its word and proves nothing."""
@@ -98,7 +98,7 @@ class TaskTransport:
             self._controller.send(task, self._context, targets=[self._names[node - 1]])
         return tickets
 
-    def receive(self, ticket: str) -> bytes | Lost | None:
+    def receive(self, ticket: str) -> bytes | NoReply | None:
         """Return the answer to one message, if it is there."""
         return self._answers.pop(ticket, None)
 
@@ -107,9 +107,9 @@ class TaskTransport:
 
     def _close(self, task: Task, fl_ctx: FLContext) -> None:
         """What ended without an answer is lost."""
-        self._settle(task, Lost(_ENDS.get(task.completion_status, "its task ended without an answer")))
+        self._settle(task, NoReply(_ENDS.get(task.completion_status, "its task ended without an answer")))
 
-    def _settle(self, task: Task, answer: bytes | Lost) -> None:
+    def _settle(self, task: Task, answer: bytes | NoReply) -> None:
         """Keep the first answer; NVFlare calls from threads of its own."""
         ticket = task.props[_TICKET]
         if ticket in self._open:

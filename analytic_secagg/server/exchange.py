@@ -23,7 +23,7 @@ ASK_AGAIN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class NoReply:
     """There will be no answer.
 
     Args:
@@ -36,7 +36,7 @@ class Lost:
 
 
 class Transport(Protocol):
-    """An engine's way to its nodes, where ``analytic_secagg.site.reception.respond`` answers each message."""
+    """An engine's way to its nodes, at each of which ``site.message_handler.handle_message`` answers."""
 
     def nodes(self) -> Iterable[NodeId]:
         """Return who can be reached now."""
@@ -56,7 +56,7 @@ class Transport(Protocol):
         """
         ...
 
-    def receive(self, ticket: str) -> bytes | Lost | None:
+    def receive(self, ticket: str) -> bytes | NoReply | None:
         """Return the answer to one message; None while there is none. It is asked for one at a time."""
         ...
 
@@ -217,7 +217,7 @@ class Exchange:
         if answer is None:
             return
         node = round_.waiting.pop(ticket)
-        if isinstance(answer, Lost):
+        if isinstance(answer, NoReply):
             if answer.may_return:
                 round_.ask_again[node] = self._clock() + ASK_AGAIN_SECONDS
             self._lost.add(node)

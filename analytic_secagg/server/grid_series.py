@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analytic_secagg.server.exchange import Deadlines, SessionExchange
-from analytic_secagg.server.grid_sum import GridSum, Seats
+from analytic_secagg.server.grid_sum import GridSum, NodeAddresses
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import DeploymentError
 from analytic_secagg.site.invitation import Invitation
@@ -31,7 +31,7 @@ class GridSeries:
         self._series = mode.series(setup)
         self._server = self._series.server(secrets=PartySecrets(identity=server.identity))
         self._roster, self._exchange, self._deadlines = server.roster, exchange, deadlines
-        self._seats = Seats()
+        self._addresses = NodeAddresses()
 
     def run_first(self) -> SumResult:
         """The first sum.
@@ -40,7 +40,7 @@ class GridSeries:
             SecureSumError: too few clients stayed, or another reason for which no total is released.
         """
         session = self._server.begin_sum(self._setup.layout, self._setup.context)
-        sum_ = GridSum(self._series.first, session, self._exchange, self._deadlines, seats=self._seats)
+        sum_ = GridSum(self._series.first, session, self._exchange, self._deadlines, addresses=self._addresses)
         return sum_.begin(self._first)
 
     def run_next(self, invitation: Invitation) -> SumResult:
@@ -56,5 +56,5 @@ class GridSeries:
             requests = session.close_round()
         except (LocalProtocolError, TooFewSurvivorsError) as error:
             raise SeriesOverError(str(error)) from error
-        sum_ = GridSum(self._series.first, session, self._exchange, self._deadlines, seats=self._seats)
+        sum_ = GridSum(self._series.first, session, self._exchange, self._deadlines, addresses=self._addresses)
         return sum_.go_on(invitation, requests)

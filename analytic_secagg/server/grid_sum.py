@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from analytic_secagg.server.context_request import ask_for_announcements
+from analytic_secagg.server.announcements import request_announcements
 from analytic_secagg.server.exchange import Deadlines, NodeId, SessionExchange
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import DeploymentError, UnreachableError
 from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.messages import INVITE, STEP, write_invitation, write_messages
-from analytic_secagg.site.presence import check_present
+from analytic_secagg.site.presence import check_presence
 from analytic_secagg.site.terms import Terms
 from secagg import PartyId, PartySecrets, ServerSession, SumProtocol, SumResult
 from secagg.errors import RemoteProtocolError
@@ -20,7 +20,7 @@ from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, message_type
 
 
 @dataclass(slots=True)
-class Seats:
+class NodeAddresses:
     """Where the parties of a sum, or of all sums of a series, are.
 
     Args:
@@ -44,7 +44,7 @@ def with_announcements(
     mode, _ = invitation.setup(server.roster)
     if mode.announce is None:
         return invitation
-    return ask_for_announcements(invitation, server.roster, exchange, deadlines, server.output / "announced")
+    return request_announcements(invitation, server.roster, exchange, deadlines, server.output / "announced")
 
 
 def run_sum(
@@ -86,7 +86,7 @@ class GridSum:
         session: the server's.
         exchange: the way to the nodes.
         deadlines: of every exchange.
-        seats: in a series, where the parties are that were met before; they are kept up to date.
+        addresses: in a series, where the parties are that were met before; they are kept up to date.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class GridSum:
         session: ServerSession,
         exchange: SessionExchange,
         deadlines: Deadlines,
-        seats: Seats | None = None,
+        addresses: NodeAddresses | None = None,
     ) -> None:
         self._protocol, self._helpers = protocol, protocol.helpers
         self._session, self._exchange, self._deadlines = session, exchange, deadlines
         self._listening: ServerSession | FailureSession = session
-        self._seats = seats or Seats()
+        self._addresses = addresses or NodeAddresses()
 
     def begin(self, invitation: Invitation) -> SumResult:
         """The sum, from its invitation on. Every node is invited that is there by now.
@@ -111,8 +111,8 @@ class GridSum:
         """
         contents = dict.fromkeys(self._exchange.everybody(), write_invitation(invitation))
         n_parties = len(Terms.from_bytes(invitation.terms).clients) + len(self._helpers)
-        self._seats.n_invited = min(len(contents), n_parties)
-        deadlines = replace(self._deadlines, of=self._seats.n_invited, complete=lambda: not self._helpers_missing())
+        self._addresses.n_invited = min(len(contents), n_parties)
+        deadlines = replace(self._deadlines, of=self._addresses.n_invited, complete=lambda: not self._helpers_missing())
         self._exchange.ask("INVITATION", INVITE, contents, self._take_first, deadlines)
         needed = len(self._helpers) - self._protocol.guarantee.helpers_away
         if len(missing := self._helpers_missing()) > self._protocol.guarantee.helpers_away:
@@ -152,8 +152,8 @@ class GridSum:
     def _by_node(self, requests: Mapping[PartyId, bytes]) -> dict[NodeId, dict[PartyId, bytes]]:
         by_node: dict[NodeId, dict[PartyId, bytes]] = {}
         for party, message in requests.items():  # a helper that never came has no seat, where a sum bears that
-            if party in self._seats.node_of:
-                by_node.setdefault(self._seats.node_of[party], {})[party] = message
+            if party in self._addresses.node_of:
+                by_node.setdefault(self._addresses.node_of[party], {})[party] = message
         return by_node
 
     def _request(self, requests: Mapping[PartyId, bytes]) -> None:
@@ -169,19 +169,21 @@ class GridSum:
     @property
     def _n_client_nodes(self) -> int:
         """How many nodes were invited as clients, as far as is known: all but those that only help."""
-        node_of, helpers = self._seats.node_of, set(self._helpers)
+        node_of, helpers = self._addresses.node_of, set(self._helpers)
         helping = {node for party, node in node_of.items() if party in helpers}
-        return self._seats.n_invited - len(helping - {node for party, node in node_of.items() if party not in helpers})
+        return self._addresses.n_invited - len(
+            helping - {node for party, node in node_of.items() if party not in helpers}
+        )
 
     def _take_first(self, node: NodeId, party: PartyId, message: bytes) -> None:
         """A party belongs to the first node whose message for it was good; a helper only says that it is there."""
-        if party in self._seats.node_of:
+        if party in self._addresses.node_of:
             self._take(node, party, message)
         elif message and self._feed(node, party, message):
-            self._seats.node_of[party] = node
+            self._addresses.node_of[party] = node
 
     def _take(self, node: NodeId, party: PartyId, message: bytes) -> None:
-        if self._seats.node_of.get(party) != node:
+        if self._addresses.node_of.get(party) != node:
             self._exchange.refuse(node, f"party {party} is at another node")
         else:
             self._feed(node, party, message)
@@ -191,8 +193,8 @@ class GridSum:
         if not message:
             return True
         try:
-            if party in self._helpers and party not in self._seats.node_of:
-                check_present(self._protocol, party, message)
+            if party in self._helpers and party not in self._addresses.node_of:
+                check_presence(self._protocol, party, message)
             else:
                 self._listening.receive(party, message)
         except RemoteProtocolError as error:
@@ -202,7 +204,7 @@ class GridSum:
         return True
 
     def _helpers_missing(self) -> list[PartyId]:
-        return sorted(set(self._helpers) - self._seats.node_of.keys())
+        return sorted(set(self._helpers) - self._addresses.node_of.keys())
 
 
 def _name(message: bytes) -> str:

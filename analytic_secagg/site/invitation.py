@@ -12,10 +12,10 @@ from analytic.learner import AnalyticLearner
 from analytic.model_files import learner_in, model_from_bytes, model_to_bytes, name_in
 from analytic_secagg.federation import Step
 from analytic_secagg.modes import MODES, Mode
+from analytic_secagg.session_config import SessionConfig
 from analytic_secagg.site.errors import WireError
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.terms import NO_RECEIPTS, Terms
-from analytic_secagg.sum_setup import SumSetup
 from secagg import PartyId, ReceiptedSum, SignedBy, SumProtocol
 from secagg.encoding import length_prefixed, split_parts
 from secagg.errors import ConfigurationError
@@ -37,7 +37,7 @@ class Agreement:
 
     terms: Terms
     mode: Mode
-    setup: SumSetup
+    setup: SessionConfig
     protocol: SumProtocol
     step: Step[Any]
 
@@ -92,7 +92,7 @@ class Invitation:
             protocol = ReceiptedSum(protocol=protocol, signed_by=_signed_by(terms.receipts))
         return Agreement(terms=terms, mode=mode, setup=setup, protocol=protocol, step=step)
 
-    def setup(self, roster: Roster) -> tuple[Mode, SumSetup]:
+    def setup(self, roster: Roster) -> tuple[Mode, SessionConfig]:
         """What the sum is made from, also while a helper has not announced anything yet.
 
         Raises:
@@ -102,7 +102,7 @@ class Invitation:
         _, mode, setup = self._setup(roster, self._load(roster))
         return mode, setup
 
-    def _setup(self, roster: Roster, step: Step[Any]) -> tuple[Terms, Mode, SumSetup]:
+    def _setup(self, roster: Roster, step: Step[Any]) -> tuple[Terms, Mode, SessionConfig]:
         """All that a party received goes into the session's context; an announcement has a place of its own."""
         terms = Terms.from_bytes(self.terms)
         if terms.mode not in MODES:
@@ -112,7 +112,7 @@ class Invitation:
         _check_parties(mode, "clients", terms.clients, roster.clients)
         _check_parties(mode, f"{mode.helper.name}s" if mode.helper else "helpers", terms.helpers, listed)
         received = length_prefixed(b"flower app", self.terms, step.received)
-        setup = SumSetup(
+        setup = SessionConfig(
             layout=step.room(len(terms.clients)),
             clients=terms.clients,
             session_id=terms.session,

@@ -10,10 +10,10 @@ from analytic.learner import ClientRows
 from analytic_secagg.configurations import configuration_digest
 from analytic_secagg.site.errors import NoSessionError
 from analytic_secagg.site.invitation import Agreement
-from analytic_secagg.site.journal import Journal, RunPlace
 from analytic_secagg.site.key_pair import SessionKeyPair
+from analytic_secagg.site.query_log import QueryLog, RunPlace
 from analytic_secagg.site.site_file import ClientRole, OwnRole, SiteFile
-from analytic_secagg.site.state import SessionFolder
+from analytic_secagg.site.store import SessionStore
 from secagg import ClientSession, IntVector, PartyId, PartySecrets
 from secagg.committee import OwnEpochs
 from secagg.durable import DurableClient
@@ -26,7 +26,7 @@ KEY_PAIR = "key pair"
 
 
 def parties_of(
-    file: SiteFile, folder: SessionFolder, agreement: Agreement, now: float, *, has_client: bool = True
+    file: SiteFile, folder: SessionStore, agreement: Agreement, now: float, *, has_client: bool = True
 ) -> dict[PartyId, DurableClient]:
     """The sessions of those of a site's parties that are in this sum; as they were left, or fresh.
 
@@ -50,10 +50,10 @@ def parties_of(
     return sessions
 
 
-def journal_of(file: SiteFile, folder: SessionFolder) -> Journal:
+def query_log_of(file: SiteFile, folder: SessionStore) -> QueryLog:
     """What a site's rows and its help have been given to, held to its own file."""
     allowed = file.journal
-    return Journal(
+    return QueryLog(
         folder, policy=file.policy, further_totals=allowed.further_totals, refused_tries=allowed.refused_tries
     )
 
@@ -63,13 +63,13 @@ class _Kept:
     """Where and under which keys a site keeps one session."""
 
     file: SiteFile
-    folder: SessionFolder
+    folder: SessionStore
     session: bytes
 
     @property
-    def journal(self) -> Journal:
+    def journal(self) -> QueryLog:
         """What the site's rows and its help have been given to."""
-        return journal_of(self.file, self.folder)
+        return query_log_of(self.file, self.folder)
 
     def durable(self, session: ClientSession) -> DurableClient:
         """A party's session, sealed under this site's own key."""
@@ -142,7 +142,7 @@ def _run_place(agreement: Agreement) -> RunPlace:
     )
 
 
-def epochs_of(folder: SessionFolder, own: OwnRole) -> OwnEpochs:
+def epochs_of(folder: SessionStore, own: OwnRole) -> OwnEpochs:
     """The epochs of one of a site's helpers."""
     return OwnEpochs(folder.lasting(f"epochs of {own.party}"), own.identity)
 

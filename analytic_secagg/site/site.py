@@ -17,13 +17,13 @@ from analytic_secagg.modes import MODES
 from analytic_secagg.privacy import is_bounded
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, SiteFileError
 from analytic_secagg.site.invitation import Agreement, Invitation
-from analytic_secagg.site.journal import NotedTotal
 from analytic_secagg.site.key_pair import SessionKeyPair
-from analytic_secagg.site.parties import KEY_PAIR, epochs_of, journal_of, parties_of
-from analytic_secagg.site.presence import say_present
+from analytic_secagg.site.parties import KEY_PAIR, epochs_of, parties_of, query_log_of
+from analytic_secagg.site.presence import presence_message
+from analytic_secagg.site.query_log import LoggedTotal
 from analytic_secagg.site.results import RunResults
 from analytic_secagg.site.site_file import ANY, OwnRole, SiteFile
-from analytic_secagg.site.state import SessionFolder
+from analytic_secagg.site.store import SessionStore
 from analytic_secagg.site.terms import Terms
 from secagg import PartyId, PartySecrets
 from secagg.committee import AcceptedEpochs, SealingKey
@@ -48,7 +48,7 @@ class Site:
 
     def __init__(self, file: SiteFile, *, now: Callable[[], float] = time.time) -> None:
         self._file, self._now = file, now
-        self._folder = SessionFolder(file.state, now=now, head=file.journal.head)
+        self._folder = SessionStore(file.state, now=now, head=file.journal.head)
 
     def announce(self, invitation: Invitation) -> Messages:
         """What this site's helpers say to everybody before a sum: nothing where it has none of the sum's.
@@ -179,14 +179,14 @@ class Site:
             with suppress(SiteFileError):  # most keep none for judging
                 rows.append(client.test_rows())
         with self._folder.locked(is_behind=True):
-            return journal_of(self._file, self._folder).accept_loss(rows, is_helper=bool(self._file.helpers))
+            return query_log_of(self._file, self._folder).accept_loss(rows, is_helper=bool(self._file.helpers))
 
     def count_totals(self) -> tuple[int, int]:
         """How many totals this site has had part in, and how many of these its owner had to allow."""
         with self._folder.locked():
-            return journal_of(self._file, self._folder).count()
+            return query_log_of(self._file, self._folder).count()
 
-    def look(self, *, check: bool = False) -> tuple[list[NotedTotal], int] | None:
+    def look(self, *, check: bool = False) -> tuple[list[LoggedTotal], int] | None:
         """Return the totals that this site has had part in, and how many sessions' secrets are kept; changes nothing.
 
         Args:
@@ -199,13 +199,13 @@ class Site:
             SiteFileError: a sum is at work, or the file is damaged or, if checked, behind its second place.
         """
         with self._folder.reading() as is_there:
-            if check and (problem := self._folder.journal_head.problem(is_there=is_there)):
+            if check and (problem := self._folder.query_log_head.problem(is_there=is_there)):
                 raise SiteFileError(problem)
             if not is_there:
                 return None
             if check and (found := self._folder.run("PRAGMA quick_check")) != [("ok",)]:
                 raise SiteFileError(f"{self._file.state} is damaged, take it from a copy: {found[0][0]}")
-            return journal_of(self._file, self._folder).totals(), len(self._folder.held())
+            return query_log_of(self._file, self._folder).totals(), len(self._folder.held())
 
     def _agree(self, invitation: Invitation) -> Agreement:
         """The agreement, if this site's own file allows it; its client may take no part in it all the same."""
@@ -333,7 +333,7 @@ class Site:
         for invitation in self._folder.running():
             if failure and invitation.session == session:
                 protocol = invitation.agree(self._file.roster).protocol
-                journal_of(self._file, self._folder).free(protocol, failure)
+                query_log_of(self._file, self._folder).free(protocol, failure)
                 LOG.info("the helpers certify that the sum of session %s failed", session.hex())
 
     def _draw(self, invitation: Invitation, own: OwnRole) -> SessionKeyPair:
@@ -360,7 +360,7 @@ class Site:
     def _present(self, agreement: Agreement, party: PartyId) -> bytes:
         """What a helper says first, which a sum's own messages do not bring."""
         (own,) = (own for own in self._file.helpers if own.party == party)
-        return say_present(agreement.protocol, party, own.identity)
+        return presence_message(agreement.protocol, party, own.identity)
 
     def _end_what_is_over(self, terms: Terms) -> None:
         """The sessions of a server that is gone, and this run's sum before."""

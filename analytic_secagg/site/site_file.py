@@ -237,12 +237,12 @@ class SitePrivacy(StrictModel):
 
 
 class Allowance(StrictModel):
-    """What a site lets its rows be given to beside what costs nothing; see ``analytic_secagg.site.journal``.
+    """What a site lets its rows be given to beside what costs nothing; see ``analytic_secagg.site.query_log``.
 
     Args:
         further_totals: how many totals, or computations, more. They may give this site, or another one, away.
         refused_tries: how many computations of its rows may have ended in no vector before another one is tried.
-        head: the second place of the journal's count and head hash (``analytic_secagg.site.journal_head``);
+        head: the second place of the journal's count and head hash (``analytic_secagg.site.query_log_head``);
             ``state.head`` beside the folder ``state`` where the file names none.
     """
 

@@ -18,10 +18,10 @@ from analytic.afl import AFL
 from analytic.row_format import RowFormat
 from analytic_secagg.datasets import bundled
 from analytic_secagg.modes import HelperRole, Mode
+from analytic_secagg.session_config import SessionConfig
 from analytic_secagg.site.errors import DeclinedError
 from analytic_secagg.site.key_files import read_secret, write_secret
 from analytic_secagg.site.roster import Roster
-from analytic_secagg.sum_setup import SumSetup
 from analytic_secagg.trial import Trial
 from secagg import Guarantee, Layout, PartyId, PartySecrets, SumResult, os_entropy, run_in_memory
 from secagg.committee import SealingKey
@@ -240,7 +240,7 @@ class VeiledServer(ServerRounds[VeiledState]):
             return {}
 
 
-def make(setup: SumSetup) -> VeiledSum:
+def make(setup: SessionConfig) -> VeiledSum:
     ((veiler, identity),) = setup.helper_keys.items()
     if veiler not in setup.announced:
         raise ConfigurationError(f"the key of the veiler, party {veiler}, is needed")
@@ -253,7 +253,7 @@ def make(setup: SumSetup) -> VeiledSum:
     )
 
 
-def announce(setup: SumSetup, secrets: PartySecrets) -> tuple[bytes, PartySecrets]:
+def announce(setup: SessionConfig, secrets: PartySecrets) -> tuple[bytes, PartySecrets]:
     boxes, identity = BoxKey.generate(os_entropy), secrets.identity
     assert identity is not None
     return SealingKey.signed(identity, boxes.public).to_bytes(), replace(secrets, boxes=boxes)

@@ -25,7 +25,7 @@ from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import REASONS, Refusal, UnreachableError
 from analytic_secagg.site.messages import CONTEXT, END, INVITE, STEP, read_invitation, read_messages, write_messages
-from analytic_secagg.site.state import SessionFolder
+from analytic_secagg.site.store import SessionStore
 from analytic_secagg.trial import Trial, fitted_settings
 from secagg.config import SERVER
 from secagg.errors import HelperMissingError, TooFewSurvivorsError
@@ -111,7 +111,7 @@ def assert_exact(trial: Trial, survivors: list[int]) -> None:
 def assert_wiped(trial: Trial, *, but: int = 0) -> None:
     """No site holds a session any more, except one that was not told of the end."""
     for site in {*ALL} - {but}:
-        folder = SessionFolder(trial.site(site) / "state")
+        folder = SessionStore(trial.site(site) / "state")
         with folder.locked():
             assert folder.held() == ()
 
@@ -238,7 +238,7 @@ def test_too_few_survivors_leave_no_model_and_no_session(trial: Trial, run: Run)
     assert [path.name for path in output(trial).iterdir()] == ["progress.jsonl"]
     assert progress(trial)[-1]["event"] == "failed"
     for site in (1, 2):
-        folder = SessionFolder(trial.site(site) / "state")
+        folder = SessionStore(trial.site(site) / "state")
         with folder.locked():
             assert folder.held() == ()
 
@@ -288,7 +288,7 @@ def _has_no_rows(trial: Trial) -> dict[str, Any]:
 def _forgot(trial: Trial) -> dict[str, Any]:
     def tell(site: int, kind: str, content: bytes) -> bytes:
         if (site, kind) == (4, STEP):
-            folder = SessionFolder(trial.site(4) / "state")
+            folder = SessionStore(trial.site(4) / "state")
             with folder.locked():
                 for session in folder.held():
                     folder.run("DELETE FROM records WHERE session = ?", session)

@@ -29,6 +29,7 @@ from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.site.errors import DeploymentError, Refusal
 from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.key_files import read_secret
+from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.messages import (
     CONTEXT,
     END,
@@ -39,7 +40,6 @@ from analytic_secagg.site.messages import (
     write_invitation,
     write_messages,
 )
-from analytic_secagg.site.reception import respond
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Messages, Site
 from analytic_secagg.site.site_file import SiteFile
@@ -249,7 +249,7 @@ class Play:
             identity = identity_of(self._trial) if is_replayed else IdentityKey.generate()
             message = signed(identity, CONTEXT if is_replayed else kind, content)
             path = self._trial.site(party) / "site.toml"
-            said = respond(partial(SiteFile.read, path), kind, partial(bytes, message))
+            said = handle_message(partial(SiteFile.read, path), kind, partial(bytes, message))
             self.seen.append((party, "silent" if isinstance(said, Refusal) else "answers"))
             if not isinstance(said, Refusal) or site(self._trial, party).count_totals() != (0, 0):
                 self._leaks.add("a site answers what the server did not sign")

@@ -17,18 +17,18 @@ from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
 from analytic_secagg.__main__ import main
 from analytic_secagg.configurations import configuration_digest
-from analytic_secagg.server.exchange import Lost
+from analytic_secagg.server.exchange import NoReply
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import train
 from analytic_secagg.site.errors import REASONS, Refusal
 from analytic_secagg.site.invitation import Invitation
+from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.messages import opened, signed
-from analytic_secagg.site.reception import respond
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.site.state import FILE, PREPARE, Record, SessionFolder
+from analytic_secagg.site.store import FILE, PREPARE, Record, SessionStore
 from analytic_secagg.site.terms import Terms
 from analytic_secagg.trial import OPEN, Trial
 from secagg import IdentityKey, new_session_id
@@ -89,16 +89,16 @@ class Rehearsal:
         self._sent |= {ticket: (site, kind, contents[site]) for ticket, site in tickets.items()}
         return tickets
 
-    def receive(self, ticket: str) -> bytes | Lost | None:
+    def receive(self, ticket: str) -> bytes | NoReply | None:
         site, kind, content = self._sent.pop(ticket)
         if self._is_gone(site, kind):
-            return Lost("the node is gone", may_return=True)
+            return NoReply("the node is gone", may_return=True)
         content = self._tell(site, kind, opened(self._identity.public, kind, content))
         message = signed(self._identity, kind, content)  # it is the server that lies
         for _ in range(self._deliveries):
-            said = respond(partial(SiteFile.read, self._files[site]), kind, partial(bytes, message))
+            said = handle_message(partial(SiteFile.read, self._files[site]), kind, partial(bytes, message))
             said = self._hear(site, kind, content, said)
-        return Lost(REASONS[said]) if isinstance(said, Refusal) else said
+        return NoReply(REASONS[said]) if isinstance(said, Refusal) else said
 
     def clock(self) -> float:
         return self._seconds
@@ -265,7 +265,7 @@ def is_wiped(trial: Trial) -> bool:
 
 
 def change_record(trial: Trial, party: int, session: bytes, name: str, change: Callable[[bytes], bytes]) -> None:
-    folder = SessionFolder(state(trial, party))
+    folder = SessionStore(state(trial, party))
     with folder.locked():
         record = Record(folder, session, name)
         content = record.load()

@@ -24,7 +24,7 @@ from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.site.errors import DeclinedError, Refusal
 from analytic_secagg.site.key_files import read_secret, write_secret
 from analytic_secagg.site.messages import INVITE, STEP, read_invitation, read_messages, write_invitation, write_messages
-from analytic_secagg.site.presence import say_present
+from analytic_secagg.site.presence import presence_message
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.trial import KEY_HOLDER_PARTY, Trial
 from secagg import Layout
@@ -69,7 +69,7 @@ def test_no_other_node_answers_for_the_key_holder(trial: Trial, mode: str, is_si
         if kind == INVITE:
             roster = Roster.read(trial.folder / "site-1" / "roster.toml")
             protocol = read_invitation(content)[0].agree(roster).protocol
-            here = say_present(protocol, KEY_HOLDER_PARTY, own_key(trial) if is_signed else None)
+            here = presence_message(protocol, KEY_HOLDER_PARTY, own_key(trial) if is_signed else None)
             return write_messages({**messages, KEY_HOLDER_PARTY: here}, session=session)
         if message_type(messages.get(KEY_HOLDER_PARTY, b"")) is not MessageType.DECRYPTION_REQUEST:
             return said

@@ -40,7 +40,7 @@ from analytic_secagg.site.messages import (
     write_messages,
 )
 from analytic_secagg.site.roster import Roster
-from analytic_secagg.site.state import SessionFolder
+from analytic_secagg.site.store import SessionStore
 from analytic_secagg.trial import KEY_HOLDER_PARTY, Trial
 from secagg import new_session_id
 from secagg.config import SERVER
@@ -284,7 +284,7 @@ def test_contexts_that_are_not_the_key_holder_s_for_this_session_are_declined(tr
 
 def test_a_lost_key_pair_is_a_missing_key_holder(trial: Trial) -> None:
     proposed = answered(trial, question())
-    folder = SessionFolder(state(trial, HOLDER_SITE))
+    folder = SessionStore(state(trial, HOLDER_SITE))
     with folder.locked():
         folder.run("DELETE FROM records WHERE session = ?", proposed.session)
     with pytest.raises(NoSessionError, match="key pair of this session is not here"):
@@ -340,6 +340,6 @@ def test_a_site_without_the_extra_declines(trial: Trial, monkeypatch: pytest.Mon
 
 
 def test_tenseal_is_imported_when_it_is_used_and_not_before() -> None:
-    modules = "analytic_secagg.server.training, analytic_secagg.site.reception"
+    modules = "analytic_secagg.server.training, analytic_secagg.site.message_handler"
     code = f"import sys, {modules}; sys.exit('tenseal' in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", code]).returncode == 0

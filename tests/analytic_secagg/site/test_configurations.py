@@ -38,7 +38,7 @@ from analytic_secagg.site.errors import SiteFileError, UnreachableError
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.site.source import made_with
-from analytic_secagg.site.state import FILE
+from analytic_secagg.site.store import FILE
 from analytic_secagg.site.table import TableSchema
 from analytic_secagg.trial import OPEN, Trial, fitted_settings
 from secagg import PartyId

@@ -25,7 +25,7 @@ from analytic_secagg.site.errors import DeploymentError, Refusal
 from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.messages import END, INVITE, STEP, read_end, read_messages, write_messages
 from analytic_secagg.site.site import Site
-from analytic_secagg.site.state import SessionFolder
+from analytic_secagg.site.store import SessionStore
 from analytic_secagg.site.terms import Terms
 from analytic_secagg.trial import FIRST_HELPER, KEY_HOLDER_PARTY, OPEN, Trial
 from secagg import PartyId, new_session_id
@@ -251,9 +251,9 @@ def test_an_entry_is_on_the_disk_before_what_it_allows_is_said(
 ) -> None:
     """Site 1 is killed before each of its writes in turn and asked again: no word of its leaves without the entry."""
     allow(trial, mode)
-    run, writes_left, said = SessionFolder.run, [10**6], list[tuple[PartyId, int]]()
+    run, writes_left, said = SessionStore.run, [10**6], list[tuple[PartyId, int]]()
 
-    def killed(folder: SessionFolder, statement: str, *values: object) -> list[Any]:
+    def killed(folder: SessionStore, statement: str, *values: object) -> list[Any]:
         if folder.path.parent.name == "site-1" and not statement.startswith("SELECT"):
             writes_left[0] -= 1
             if writes_left[0] < 0:
@@ -270,7 +270,7 @@ def test_an_entry_is_on_the_disk_before_what_it_allows_is_said(
                     return answer
             raise AssertionError("no answer needs so many writes")
 
-    monkeypatch.setattr(SessionFolder, "run", killed)
+    monkeypatch.setattr(SessionStore, "run", killed)
     server = Patient(trial)
     assert server.total(invitation(mode)).survivors == CLIENTS
     if mode == "masked":  # keys, shares, vector; then its signature and shares

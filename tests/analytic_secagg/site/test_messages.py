@@ -16,6 +16,7 @@ from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from analytic_secagg.site.errors import Refusal, WireError
 from analytic_secagg.site.invitation import Invitation
+from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.messages import (
     END,
     INVITE,
@@ -29,7 +30,6 @@ from analytic_secagg.site.messages import (
     write_invitation,
     write_messages,
 )
-from analytic_secagg.site.reception import respond
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.site.terms import Terms
@@ -197,23 +197,23 @@ def test_an_invitation_that_the_server_did_not_sign_moves_no_site(by: str, mode:
     }[by]
     for party in CLIENTS:
         file = partial(SiteFile.read, trial.site(party) / "site.toml")
-        assert respond(file, INVITE, partial(bytes, forged)) is Refusal.BAD_MESSAGE
+        assert handle_message(file, INVITE, partial(bytes, forged)) is Refusal.BAD_MESSAGE
         assert site(trial, party).count_totals() == (0, 0)
         assert held(trial, party) == 0
     for party in CLIENTS:  # and the server's own does
         file = partial(SiteFile.read, trial.site(party) / "site.toml")
-        assert isinstance(respond(file, INVITE, partial(bytes, good)), bytes)
+        assert isinstance(handle_message(file, INVITE, partial(bytes, good)), bytes)
 
 
 def test_nobody_but_the_server_ends_a_session(trial: Trial) -> None:
     proposed = invitation()
     file = partial(SiteFile.read, trial.site(1) / "site.toml")
     assert isinstance(
-        respond(file, INVITE, partial(bytes, by_server(trial, INVITE, write_invitation(proposed)))), bytes
+        handle_message(file, INVITE, partial(bytes, by_server(trial, INVITE, write_invitation(proposed)))), bytes
     )
     end = write_end(proposed.session)
     for forged in (end, signed(IdentityKey.generate(), END, end), by_server(trial, STEP, end)):
-        assert respond(file, END, partial(bytes, forged)) is Refusal.BAD_MESSAGE
+        assert handle_message(file, END, partial(bytes, forged)) is Refusal.BAD_MESSAGE
         assert held(trial, 1) == 1
-    assert isinstance(respond(file, END, partial(bytes, by_server(trial, END, end))), bytes)
+    assert isinstance(handle_message(file, END, partial(bytes, by_server(trial, END, end))), bytes)
     assert held(trial, 1) == 0

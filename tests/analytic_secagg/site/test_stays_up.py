@@ -12,8 +12,8 @@ from support.rehearsed import by_server, edit, invitation, is_exact, rehearse, r
 
 from analytic_secagg.__main__ import main
 from analytic_secagg.site.errors import Refusal, SiteFileError
+from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.messages import INVITE, write_invitation
-from analytic_secagg.site.reception import respond
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.trial import Trial
@@ -25,7 +25,7 @@ def test_the_log_is_lines_of_json_without_rows_or_keys(trial: Trial) -> None:
     folder = trial.site(1)
     content = by_server(trial, INVITE, write_invitation(invitation()))
     for said in (content, content[:-1]):
-        answer = respond(partial(SiteFile.read, folder / "site.toml"), INVITE, partial(bytes, said))
+        answer = handle_message(partial(SiteFile.read, folder / "site.toml"), INVITE, partial(bytes, said))
     assert answer is Refusal.BAD_MESSAGE
     text = (folder / "log.jsonl").read_text()
     good, bad = map(json.loads, text.splitlines())
@@ -36,7 +36,9 @@ def test_the_log_is_lines_of_json_without_rows_or_keys(trial: Trial) -> None:
     assert not any(key.read_text().strip() in text for key in folder.glob("*.key"))
     edit(trial, 1, ('"log.jsonl"', '"nowhere/log.jsonl"'))
     file = partial(SiteFile.read, folder / "site.toml")
-    assert respond(file, INVITE, partial(bytes, content)) is Refusal.FAILED, "a site that cannot keep its log is silent"
+    assert handle_message(file, INVITE, partial(bytes, content)) is Refusal.FAILED, (
+        "a site that cannot keep its log is silent"
+    )
 
 
 @pytest.mark.parametrize(

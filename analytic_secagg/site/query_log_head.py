@@ -25,12 +25,12 @@ _NOTHING = bytes(32)
 
 
 @dataclass(frozen=True, slots=True)
-class JournalHead:
+class QueryLogHead:
     """The last head of one journal, in its file and in the second place. Use it while the journal's file is locked.
 
     Args:
         path: the second place, a file; best on a disk that is not restored together with the journal.
-        run: runs one statement in the journal's file (``SessionFolder.run``).
+        run: runs one statement in the journal's file (``SessionStore.run``).
     """
 
     path: Path

@@ -15,7 +15,7 @@ from analytic_secagg.__main__ import main
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, SiteFileError
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.site.state import FILE, SessionFolder
+from analytic_secagg.site.store import FILE, SessionStore
 from analytic_secagg.trial import KEY_HOLDER_PARTY, Trial
 from secagg.errors import SnapshotError
 
@@ -29,15 +29,15 @@ def test_a_crash_while_a_session_is_forgotten_leaves_no_secret_for_long(
     """A client that is a helper too: killed before each write. What is left is seen by the next sweep."""
     proposed = announced(trial, invitation(mode="committee", helpers=(101, 102), min_survivors=3))
     site(trial, 1).join(proposed)
-    run, left = SessionFolder.run, [n_done]
+    run, left = SessionStore.run, [n_done]
 
-    def killed(folder: SessionFolder, statement: str, *values: object) -> list[Any]:
+    def killed(folder: SessionStore, statement: str, *values: object) -> list[Any]:
         left[0] -= not statement.startswith("SELECT")
         if left[0] < 0:
             raise KeyboardInterrupt
         return run(folder, statement, *values)
 
-    monkeypatch.setattr(SessionFolder, "run", killed)
+    monkeypatch.setattr(SessionStore, "run", killed)
     with pytest.raises(KeyboardInterrupt):
         site(trial, 1).end(proposed.session)
     monkeypatch.undo()
@@ -62,10 +62,10 @@ def test_what_is_wiped_is_overwritten_in_the_file(trial: Trial) -> None:
 
 def test_one_process_at_a_time(trial: Trial) -> None:
     """The second waits until the first is done, and a record that outlives its lock writes nothing."""
-    folder, order = SessionFolder(state(trial, 1)), []
+    folder, order = SessionStore(state(trial, 1)), []
 
     def second() -> None:
-        with SessionFolder(state(trial, 1)).locked():
+        with SessionStore(state(trial, 1)).locked():
             order.append("second")
 
     with folder.locked():

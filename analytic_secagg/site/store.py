@@ -20,7 +20,7 @@ from typing import Any
 
 from analytic_secagg.site.errors import NoSessionError, SiteFileError
 from analytic_secagg.site.invitation import Invitation
-from analytic_secagg.site.journal_head import JournalHead
+from analytic_secagg.site.query_log_head import QueryLogHead
 from analytic_secagg.site.terms import Terms
 from secagg import PartyId
 
@@ -67,7 +67,7 @@ _READ_SECONDS = 20.0
 _KEY_PAIR = "key pair"
 
 
-class SessionFolder:
+class SessionStore:
     """The sessions of one site. One process works on them at a time, and only while it has them ``locked``.
 
     Args:
@@ -78,7 +78,7 @@ class SessionFolder:
 
     def __init__(self, path: Path, *, now: Callable[[], float] = time.time, head: Path | None = None) -> None:
         self.path, self._now = path, now
-        self.journal_head = JournalHead(head or path.with_name(f"{path.name}.head"), self.run)
+        self.query_log_head = QueryLogHead(head or path.with_name(f"{path.name}.head"), self.run)
         self._database: sqlite3.Connection | None = None
 
     @contextmanager
@@ -110,7 +110,7 @@ class SessionFolder:
                 self._database.executescript(PREPARE.replace("COMMIT;", f"{carried_on} COMMIT;"))
                 (self.path / FILE).chmod(0o600)
                 if not is_behind:
-                    self.journal_head.start()
+                    self.query_log_head.start()
                 self._end_sessions_of_files()
                 yield
             finally:
@@ -259,7 +259,7 @@ class SessionFolder:
 class Record:
     """One record of a session (a ``secagg.durable.Store``), which can be reached while the folder is locked."""
 
-    folder: SessionFolder
+    folder: SessionStore
     session: bytes
     name: str
 

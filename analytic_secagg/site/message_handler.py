@@ -32,7 +32,7 @@ from secagg.errors import (
 )
 
 
-def respond(read_file: Callable[[], SiteFile], kind: str, read_content: Callable[[], bytes]) -> bytes | Refusal:
+def handle_message(read_file: Callable[[], SiteFile], kind: str, read_content: Callable[[], bytes]) -> bytes | Refusal:
     """Return a site's answer to one message of the server, or why there is none.
 
     An exception that left this function would reach the server with its text, so none does.

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from analytic_secagg.modes import Mode
 from analytic_secagg.server.exchange import Deadlines, NodeId, SessionExchange
+from analytic_secagg.session_config import SessionConfig
 from analytic_secagg.site.errors import UnreachableError
 from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.messages import CONTEXT, write_invitation
 from analytic_secagg.site.roster import Roster
-from analytic_secagg.sum_setup import SumSetup
 from secagg import FileStore, PartyId
 from secagg.committee import SealingKey
 from secagg.errors import ConfigurationError
@@ -24,7 +24,7 @@ from secagg.errors import ConfigurationError
 TITLE = "ANNOUNCEMENT"
 
 
-def ask_for_announcements(
+def request_announcements(
     question: Invitation, roster: Roster, exchange: SessionExchange, deadlines: Deadlines, folder: Path
 ) -> Invitation:
     """The invitation with what helpers announce. All nodes are asked: only an answer tells where a helper is.
@@ -85,7 +85,7 @@ class _Known:
         folder: where sealing keys are kept.
     """
 
-    def __init__(self, mode: Mode, setup: SumSetup, folder: Path) -> None:
+    def __init__(self, mode: Mode, setup: SessionConfig, folder: Path) -> None:
         self._identities: Mapping[PartyId, bytes] = setup.helper_keys
         self._folder = folder
         self.said: dict[PartyId, bytes] = {}

@@ -17,8 +17,8 @@ import pytest
 from support.parties import key_of, signed
 
 from analytic import ClientRows
-from analytic_secagg.site.journal import Journal, RunPlace
-from analytic_secagg.site.state import FILE, SessionFolder
+from analytic_secagg.site.query_log import QueryLog, RunPlace
+from analytic_secagg.site.store import FILE, SessionStore
 from secagg import (
     BoxKey,
     CommitteeSum,
@@ -69,11 +69,11 @@ def committee() -> CommitteeSum:
 
 
 @contextmanager
-def journal(tmp_path: Path, further_totals: int = 0, *, min_corruption: float = 0.2) -> Iterator[Journal]:
-    folder = SessionFolder(tmp_path / "state")
+def journal(tmp_path: Path, further_totals: int = 0, *, min_corruption: float = 0.2) -> Iterator[QueryLog]:
+    folder = SessionStore(tmp_path / "state")
     with folder.locked():
         policy = ClientPolicy(min_corruption=min_corruption)
-        yield Journal(folder, policy=policy, further_totals=further_totals)
+        yield QueryLog(folder, policy=policy, further_totals=further_totals)
 
 
 def without(*lost: PartyId) -> tuple[PartyId, ...]:
@@ -81,7 +81,7 @@ def without(*lost: PartyId) -> tuple[PartyId, ...]:
 
 
 def enter(
-    own: Journal,
+    own: QueryLog,
     survivors: tuple[PartyId, ...] | None = EVERYBODY,
     rows: ClientRows = ROWS,
     protocol: SumProtocol | None = None,
@@ -157,7 +157,7 @@ def test_what_totals_combine_to_leaves_as_many_as_a_total_must(
     return None
 
 
-def check(own: Journal, rows: ClientRows, protocol: SumProtocol | None = None, place: RunPlace | None = None) -> None:
+def check(own: QueryLog, rows: ClientRows, protocol: SumProtocol | None = None, place: RunPlace | None = None) -> None:
     protocol = protocol or masked()
     own.note(protocol, rows, place)
     own.check(protocol)
@@ -226,9 +226,9 @@ def test_the_owner_s_allowance_is_used_up(tmp_path: Path) -> None:
 
 
 def test_an_owner_that_says_nothing_allows_nothing(tmp_path: Path) -> None:
-    folder = SessionFolder(tmp_path / "state")
+    folder = SessionStore(tmp_path / "state")
     with folder.locked():
-        own = Journal(folder, policy=ClientPolicy())
+        own = QueryLog(folder, policy=ClientPolicy())
         enter(own)
         with pytest.raises(ConsentRefusedError, match=r"\(0 of 0 are used\)"):
             enter(own, without(1))
@@ -443,7 +443,7 @@ def test_a_file_without_its_key_tells_nothing_of_a_row(tmp_path: Path) -> None:
             enter(own)
         contents.append((tmp_path / name / "state" / FILE).read_bytes())
         assert not any(row.tobytes() in contents[-1] for row in (*FEATURES, *FEATURES.astype(np.float32)))
-    folders = [SessionFolder(tmp_path / name / "state") for name in ("one", "two")]
+    folders = [SessionStore(tmp_path / name / "state") for name in ("one", "two")]
     with folders[0].locked(), folders[1].locked():
         ((one, tags), (two, others)) = (folder.run("SELECT * FROM fingerprints")[0] for folder in folders)
     assert one != two
@@ -474,7 +474,7 @@ def test_rows_are_known_by_the_same_bytes_in_every_release(tmp_path: Path) -> No
     with journal(tmp_path) as own:
         own.note(sum_, ClientRows(FEATURES[:2], np.array([0, 1]), np.array([1, 2])))
         for_helpers = own.rows_of(sum_)
-    folder = SessionFolder(tmp_path / "state")
+    folder = SessionStore(tmp_path / "state")
     with folder.locked():
         ((key,),) = folder.run("SELECT * FROM journal_key")
         ((subject, tags),) = folder.run("SELECT * FROM fingerprints")
@@ -508,7 +508,7 @@ def test_other_weights_are_other_rows(tmp_path: Path) -> None:
 
 
 def compute(
-    own: Journal, session: bytes, computed: bytes, grown: int = 1, rows: ClientRows = ROWS, **rest: bool
+    own: QueryLog, session: bytes, computed: bytes, grown: int = 1, rows: ClientRows = ROWS, **rest: bool
 ) -> None:
     """One sum of a run, from the vector to the agreement."""
     place = RunPlace(session=session, configuration=b"c", computed=computed, grown=grown, **rest)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.learner import ClientRows
-from analytic_secagg.site.state import SessionFolder
+from analytic_secagg.site.store import SessionStore
 from secagg import PartyId, os_entropy
 from secagg.differencing import fewest_left
 from secagg.encoding import length_prefixed
@@ -93,7 +93,7 @@ class _Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotedTotal:
+class LoggedTotal:
     """A total as its owner may see it.
 
     Args:
@@ -115,7 +115,7 @@ class NotedTotal:
     is_allowed: bool
 
 
-class Journal:
+class QueryLog:
     """The totals that a site's rows, and its help, have been given to. It lies with the site's sessions.
 
     An entry is on the disk before what it allows is said. Use it while the folder is locked.
@@ -128,7 +128,7 @@ class Journal:
     """
 
     def __init__(
-        self, folder: SessionFolder, *, policy: ClientPolicy, further_totals: int = 0, refused_tries: int = 3
+        self, folder: SessionStore, *, policy: ClientPolicy, further_totals: int = 0, refused_tries: int = 3
     ) -> None:
         self._folder, self._policy = folder, policy
         self._further_totals, self._refused_tries = further_totals, refused_tries
@@ -155,12 +155,12 @@ class Journal:
                 self._take_one_allowed(
                     "this computes something else of them, and two answers about a row say more than one", subject
                 )
-            self._folder.journal_head.advance(b"computation", place.computed, subject)
+            self._folder.query_log_head.advance(b"computation", place.computed, subject)
             self._folder.run(
                 "INSERT INTO computations VALUES (?, ?, ?, 0, ?, ?, ?)", *this, noted.run, noted.grown, is_allowed
             )
         yield
-        self._folder.journal_head.advance(b"made", place.computed, subject)  # a copy from before knows of no vector
+        self._folder.query_log_head.advance(b"made", place.computed, subject)  # a copy from before knows of no vector
         self._folder.run("UPDATE computations SET is_made = 1 WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this)
 
     def _check_tries(self, subject: bytes) -> None:
@@ -290,7 +290,7 @@ class Journal:
         Raises:
             SiteFileError: nothing was forgotten.
         """
-        noted, subjects = self._folder.journal_head.lost(), [_HELPED] * is_helper
+        noted, subjects = self._folder.query_log_head.lost(), [_HELPED] * is_helper
         for subject, tags in map(self._fingerprint, rows):
             self._folder.run("INSERT OR IGNORE INTO fingerprints VALUES (?, ?)", subject, tags)
             subjects.append(subject)
@@ -298,7 +298,7 @@ class Journal:
             values = (b"lost" + os_entropy(16), b"", subject, b"", b"", 0, False, False)
             self._folder.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
             self._folder.run("INSERT OR IGNORE INTO computations VALUES (x'', ?, 0, 1, x'', 0, 0)", subject)
-        self._folder.journal_head.accept()  # a crash before leaves the site stopped
+        self._folder.query_log_head.accept()  # a crash before leaves the site stopped
         return noted
 
     def count(self) -> tuple[int, int]:
@@ -307,7 +307,7 @@ class Journal:
         ((more,),) = self._folder.run("SELECT coalesce(sum(allowed), 0) FROM computations")
         return entries, allowed + more
 
-    def totals(self) -> list[NotedTotal]:
+    def totals(self) -> list[LoggedTotal]:
         """Return what is in it, in the order in which it was agreed to."""
         found = []
         for total, written, subject, allowed, configuration in self._folder.run(
@@ -317,7 +317,7 @@ class Journal:
             is_help = subject == _HELPED
             survivors = () if is_help else tuple(sorted(_read(written) or ()))
             found.append(
-                NotedTotal(
+                LoggedTotal(
                     total=total,
                     rows=subject,
                     survivors=survivors,
@@ -351,7 +351,7 @@ class Journal:
             is_clean, is_allowed = not reason, bool(reason) and not self._is_paid(new)
             if is_allowed:
                 self._take_one_allowed(self._in_words(reason, earlier, len(protocol.clients)), new.subject)
-        self._folder.journal_head.advance(*what)
+        self._folder.query_log_head.advance(*what)
         values = (*what, new.cohort, new.run, new.grown, is_allowed, is_clean)
         self._folder.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
 

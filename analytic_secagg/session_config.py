@@ -11,7 +11,7 @@ from secagg.config import two_thirds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SumSetup:
+class SessionConfig:
     """What all parties of one sum agree on, and so what a mode makes it from. All of it is public.
 
     Args:
