@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from analytic_secagg.server.announcements import request_announcements
 from analytic_secagg.server.exchange import Deadlines, NodeId, SessionExchange
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import DeploymentError, UnreachableError
-from analytic_secagg.site.invitation import Invitation
-from analytic_secagg.site.messages import INVITE, STEP, write_invitation, write_messages
+from analytic_secagg.site.messages import INVITE, STEP, write_messages, write_proposal
 from analytic_secagg.site.presence import check_presence
-from analytic_secagg.site.terms import Terms
+from analytic_secagg.site.proposal import TrainingProposal
+from analytic_secagg.site.session import Session
 from secagg import PartyId, PartySecrets, ServerSession, SumProtocol, SumResult
 from secagg.errors import RemoteProtocolError
 from secagg.sessions import FailureSession
@@ -33,22 +32,8 @@ class NodeAddresses:
     n_invited: int = 0
 
 
-def with_announcements(
-    invitation: Invitation, server: ServerFile, exchange: SessionExchange, deadlines: Deadlines
-) -> Invitation:
-    """The invitation with what helpers announce, where a mode's helpers do.
-
-    Raises:
-        UnreachableError: a helper did not answer, and nothing that it announced before serves.
-    """
-    mode, _ = invitation.setup(server.roster)
-    if mode.announce is None:
-        return invitation
-    return request_announcements(invitation, server.roster, exchange, deadlines, server.output / "announced")
-
-
 def run_sum(
-    invitation: Invitation,
+    proposal: TrainingProposal,
     server: ServerFile,
     exchange: SessionExchange,
     deadlines: Deadlines,
@@ -57,7 +42,7 @@ def run_sum(
     """The sum that is proposed, by itself.
 
     Args:
-        invitation: the sum, with what helpers announced (``with_announcements``).
+        proposal: the sum, with what helpers announced (``server.announcements``).
         server: the server's own roster and key.
         exchange: the way to the nodes.
         deadlines: of every exchange.
@@ -67,11 +52,11 @@ def run_sum(
         UnreachableError: a helper of the committee or the key holder is not there.
         SecureSumError: too few clients stayed, or another reason for which no total is released.
     """
-    protocol = invitation.agree(server.roster).protocol
+    protocol = Session.of(proposal, server.roster).protocol
     secrets = PartySecrets(identity=server.identity)
     sum_ = GridSum(protocol, protocol.server(secrets=secrets), exchange, deadlines)
     try:
-        return sum_.begin(invitation)
+        return sum_.begin(proposal)
     except BaseException:  # however it ended, an operator's Ctrl-C too: else every site counts a total that is none
         if (failure := protocol.failure(secrets=secrets)) is not None:
             failed(sum_.certify(failure))
@@ -102,15 +87,15 @@ class GridSum:
         self._listening: ServerSession | FailureSession = session
         self._addresses = addresses or NodeAddresses()
 
-    def begin(self, invitation: Invitation) -> SumResult:
-        """The sum, from its invitation on. Every node is invited that is there by now.
+    def begin(self, proposal: TrainingProposal) -> SumResult:
+        """Return the result of the sum, from its proposal on. Every node is invited that is there by now.
 
         Raises:
             UnreachableError: a helper is not there.
             SecureSumError: too few clients stayed, or another reason for which no total is released.
         """
-        contents = dict.fromkeys(self._exchange.everybody(), write_invitation(invitation))
-        n_parties = len(Terms.from_bytes(invitation.terms).clients) + len(self._helpers)
+        contents = dict.fromkeys(self._exchange.everybody(), write_proposal(proposal))
+        n_parties = len(proposal.clients) + len(self._helpers)
         self._addresses.n_invited = min(len(contents), n_parties)
         deadlines = replace(self._deadlines, of=self._addresses.n_invited, complete=lambda: not self._helpers_missing())
         self._exchange.ask("INVITATION", INVITE, contents, self._take_first, deadlines)
@@ -123,13 +108,13 @@ class GridSum:
             )
         return self._finish()
 
-    def go_on(self, invitation: Invitation, requests: Mapping[PartyId, bytes]) -> SumResult:
-        """A later sum of a series: the invitation travels with the first requests, to whom was set up for this sum.
+    def go_on(self, proposal: TrainingProposal, requests: Mapping[PartyId, bytes]) -> SumResult:
+        """A later sum of a series: the proposal travels with the first requests, to whom was set up for this sum.
 
         Raises:
             SecureSumError: as in ``begin``.
         """
-        contents = {node: write_invitation(invitation, asked) for node, asked in self._by_node(requests).items()}
+        contents = {node: write_proposal(proposal, asked) for node, asked in self._by_node(requests).items()}
         deadlines = replace(self._deadlines, of=self._n_client_nodes)
         self._exchange.ask("INVITATION", INVITE, contents, self._take, deadlines)
         return self._finish()

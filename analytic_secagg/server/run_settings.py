@@ -25,9 +25,9 @@ from analytic_secagg.modes import MODES
 from analytic_secagg.privacy import PrivacyPlan
 from analytic_secagg.release import Gate, ReleasePolicy
 from analytic_secagg.site.errors import RunSettingsError
+from analytic_secagg.site.proposal import NO_RECEIPTS, TrainingProposal
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.strict_models import StrictModel, validated
-from analytic_secagg.site.terms import NO_RECEIPTS, Terms
 from secagg.dp import PrivacyError
 
 
@@ -156,15 +156,19 @@ class RunSettings(StrictModel):
         except (PrivacyError, AnalyticError) as error:
             raise RunSettingsError(f"{self.learner} cannot be summed like this: {error}") from error
 
-    def terms(self, roster: Roster, *, session: bytes, previous: bytes = b"") -> Terms:
-        """The terms of a sum that begins a session.
+    def proposal(
+        self, roster: Roster, model: bytes, *, session: bytes, previous: bytes = b"", in_series: bool = True
+    ) -> TrainingProposal:
+        """Return the proposal of a sum that begins a session.
 
         Args:
             roster: who takes part.
+            model: the learner and its model, as ``model_to_bytes`` writes them.
             session: its id.
             previous: the session of this run before; empty for the first.
+            in_series: whether it may begin a series.
         """
-        return Terms(
+        return TrainingProposal(
             mode=self.mode,
             session=session,
             clients=tuple(sorted(roster.clients)),
@@ -173,9 +177,10 @@ class RunSettings(StrictModel):
             dropout=self.dropout,
             min_survivors=self.min_survivors,
             previous=previous,
-            place=1 if self.in_series else 0,
+            place=1 if in_series and self.in_series else 0,
             privacy=self.privacy,
             receipts=self.receipts,
+            model=model,
         )
 
     def check_roster(self, roster: Roster) -> None:

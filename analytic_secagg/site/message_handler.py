@@ -16,8 +16,8 @@ from analytic_secagg.site.messages import (
     STEP,
     opened,
     read_end,
-    read_invitation,
     read_messages,
+    read_proposal,
     write_messages,
 )
 from analytic_secagg.site.site import LOG, Site
@@ -56,9 +56,9 @@ def handle_message(read_file: Callable[[], SiteFile], kind: str, read_content: C
 
 def _answer(site: Site, kind: str, content: bytes) -> bytes:
     if kind in (CONTEXT, INVITE):
-        invitation, asked = read_invitation(content)
-        said = site.announce(invitation) if kind == CONTEXT else site.join(invitation, asked)
-        return write_messages(said, session=invitation.session)
+        proposal, asked = read_proposal(content)
+        said = site.announce(proposal) if kind == CONTEXT else site.join(proposal, asked)
+        return write_messages(said, session=proposal.session)
     if kind == STEP:
         session, requests = read_messages(content)
         return write_messages(site.answer(session, requests), session=session)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from analytic.learner import ClientRows
 from analytic_secagg.configurations import configuration_digest
 from analytic_secagg.site.errors import NoSessionError
-from analytic_secagg.site.invitation import Agreement
 from analytic_secagg.site.key_pair import SessionKeyPair
 from analytic_secagg.site.query_log import QueryLog, RunPlace
+from analytic_secagg.site.session import Session
 from analytic_secagg.site.site_file import ClientRole, OwnRole, SiteFile
 from analytic_secagg.site.store import SessionStore
 from secagg import ClientSession, IntVector, PartyId, PartySecrets
@@ -26,14 +26,14 @@ KEY_PAIR = "key pair"
 
 
 def parties_of(
-    file: SiteFile, folder: SessionStore, agreement: Agreement, now: float, *, has_client: bool = True
+    file: SiteFile, folder: SessionStore, session: Session, now: float, *, has_client: bool = True
 ) -> dict[PartyId, DurableClient]:
     """The sessions of those of a site's parties that are in this sum; as they were left, or fresh.
 
     Args:
         file: the site.
         folder: its sessions; locked.
-        agreement: the sum, which the site has agreed to.
+        session: the sum, which the site has agreed to.
         now: the second since 1970.
         has_client: whether its client takes part.
 
@@ -41,13 +41,13 @@ def parties_of(
         NoSessionError: what opens that which is sealed to a helper in this session is not here.
         SnapshotError: what was stored does not open.
     """
-    kept, protocol, sessions = _Kept(file, folder, agreement.terms.session), agreement.protocol, {}
+    kept, protocol, parties = _Kept(file, folder, session.proposal.session), session.protocol, {}
     if has_client and file.client is not None and file.client.party in protocol.clients:
-        sessions[file.client.party] = _client(kept, agreement, file.client)
+        parties[file.client.party] = _client(kept, session, file.client)
     for own in file.helpers:
-        if own.role == agreement.mode.helper and own.party in protocol.helpers:
-            sessions[own.party] = _helper(kept, agreement, own, now)
-    return sessions
+        if own.role == session.mode.helper and own.party in protocol.helpers:
+            parties[own.party] = _helper(kept, session, own, now)
+    return parties
 
 
 def query_log_of(file: SiteFile, folder: SessionStore) -> QueryLog:
@@ -78,8 +78,8 @@ class _Kept:
         return DurableClient(self.folder.store(self.session, party), key, session)
 
 
-def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClient:
-    protocol, party = agreement.protocol, role.party
+def _client(kept: _Kept, session: Session, role: ClientRole) -> DurableClient:
+    protocol, party = session.protocol, role.party
     signs = party in protocol.public_keys.get(CLIENT_ROLE, {})
     secrets = PartySecrets(
         identity=role.identity if signs else None,
@@ -93,28 +93,28 @@ def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClien
 
         Who says nothing after its vector is asked for its consent now: a total that is refused costs nothing.
         """
-        rows = role.rows_for(agreement.step.learner)
-        place, speaks_later = _run_place(agreement), protocol.guarantee.messages_after_vector
+        rows = role.rows_for(session.step.learner)
+        place, speaks_later = _run_place(session), protocol.guarantee.messages_after_vector
         kept.journal.note(protocol, rows, place)
         kept.journal.check(protocol)
         with kept.journal.computing(protocol, place):
-            _warn_of_coarse_columns(role, agreement, rows)
-            vector = agreement.step.vector(rows)
+            _warn_of_coarse_columns(role, session, rows)
+            vector = session.step.vector(rows)
         if not speaks_later:
             kept.journal.consent(protocol, None)
-        agreement.step.charge(kept.file.ledger, session_id=protocol.digest)
+        session.step.charge(kept.file.ledger, session_id=protocol.digest)
         return vector
 
-    if not agreement.terms.place:
+    if not session.proposal.place:
         return kept.durable(protocol.client(party, contribution, secrets=secrets))
-    setup, series = agreement.setup, agreement.mode.series(agreement.setup)
-    number = agreement.terms.place - 1
-    return kept.durable(series.member(party, number, setup.layout, setup.context, contribution, secrets=secrets))
+    config, series = session.config, session.mode.series(session.config)
+    number = session.proposal.place - 1
+    return kept.durable(series.member(party, number, config.layout, config.context, contribution, secrets=secrets))
 
 
-def _warn_of_coarse_columns(role: ClientRole, agreement: Agreement, rows: ClientRows) -> None:
+def _warn_of_coarse_columns(role: ClientRole, session: Session, rows: ClientRows) -> None:
     """Say by name, in the site's own log, which of its columns the sum's format hardly holds."""
-    step = agreement.step
+    step = session.step
     found = getattr(step.learner, "coarse_columns", None)
     if len(rows) and found and (places := found(step.model, rows)):
         n_columns = rows.features.shape[1]
@@ -129,12 +129,12 @@ def _warn_of_coarse_columns(role: ClientRole, agreement: Agreement, rows: Client
         )
 
 
-def _run_place(agreement: Agreement) -> RunPlace:
+def _run_place(session: Session) -> RunPlace:
     """Where the sum stands in its run, by what the server says of the run and what the model says of itself."""
-    terms, step = agreement.terms, agreement.step
+    proposal, step = session.proposal, session.step
     return RunPlace(
-        session=terms.session,
-        previous=terms.previous,
+        session=proposal.session,
+        previous=proposal.previous,
         configuration=configuration_digest(step.learner),
         computed=hashlib.sha256(step.received).digest(),
         has_noise=step.noise is not None,
@@ -147,14 +147,14 @@ def epochs_of(folder: SessionStore, own: OwnRole) -> OwnEpochs:
     return OwnEpochs(folder.lasting(f"epochs of {own.party}"), own.identity)
 
 
-def _helper(kept: _Kept, agreement: Agreement, own: OwnRole, now: float) -> DurableClient:
+def _helper(kept: _Kept, session: Session, own: OwnRole, now: float) -> DurableClient:
     boxes, decryption = None, b""
     if own.role.has_epochs:
         current = epochs_of(kept.folder, own).current(now)
-        if current is None or current[0].to_bytes() != agreement.setup.announced[own.party]:
+        if current is None or current[0].to_bytes() != session.config.announced[own.party]:
             raise NoSessionError("this sum is sealed to a key of this helper's whose epoch is over; it opens no more")
         boxes = current[1]
-    elif agreement.mode.announce is not None:
+    elif session.mode.announce is not None:
         pair = SessionKeyPair.load(kept.folder.key_pair(kept.session), kept.file.state_key(KEY_PAIR, kept.session))
         if pair is None:
             raise NoSessionError(
@@ -164,4 +164,4 @@ def _helper(kept: _Kept, agreement: Agreement, own: OwnRole, now: float) -> Dura
     secrets = PartySecrets(
         identity=own.identity, boxes=boxes, decryption=decryption, consent=kept.journal.consent_to_help
     )
-    return kept.durable(agreement.protocol.helper(own.party, secrets=secrets))
+    return kept.durable(session.protocol.helper(own.party, secrets=secrets))

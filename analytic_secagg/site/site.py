@@ -1,4 +1,4 @@
-"""A site's side of a sum: invitation in, message out; request in, answer out. It knows no transport."""
+"""A site's side of a sum: proposal in, message out; request in, answer out. It knows no transport."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from analytic_secagg.federation import Step
 from analytic_secagg.modes import MODES
 from analytic_secagg.privacy import is_bounded
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, SiteFileError
-from analytic_secagg.site.invitation import Agreement, Invitation
 from analytic_secagg.site.key_pair import SessionKeyPair
 from analytic_secagg.site.parties import KEY_PAIR, epochs_of, parties_of, query_log_of
 from analytic_secagg.site.presence import presence_message
+from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.query_log import LoggedTotal
 from analytic_secagg.site.results import RunResults
+from analytic_secagg.site.session import Session, config_of
 from analytic_secagg.site.site_file import ANY, OwnRole, SiteFile
 from analytic_secagg.site.store import SessionStore
-from analytic_secagg.site.terms import Terms
 from secagg import PartyId, PartySecrets
 from secagg.committee import AcceptedEpochs, SealingKey
 from secagg.dp import BudgetExceededError
@@ -50,7 +50,7 @@ class Site:
         self._file, self._now = file, now
         self._folder = SessionStore(file.state, now=now, head=file.journal.head)
 
-    def announce(self, invitation: Invitation) -> Messages:
+    def announce(self, proposal: TrainingProposal) -> Messages:
         """What this site's helpers say to everybody before a sum: nothing where it has none of the sum's.
 
         A committee's helper says the key that boxes are sealed to in its running epoch, and begins one where none is.
@@ -61,21 +61,20 @@ class Site:
             DeclinedError: the site's own file forbids it.
             NoSessionError: the session id was used before.
         """
-        terms = Terms.from_bytes(invitation.terms)
-        of_sum = [own for own in self._file.helpers if own.party in terms.helpers]
+        of_sum = [own for own in self._file.helpers if own.party in proposal.helpers]
         if not of_sum:
             return {}
-        if terms.mode in MODES and MODES[terms.mode].announce is None:
-            raise DeclinedError(f"in the mode {terms.mode} {of_sum[0].role.name}s announce nothing")
+        if proposal.mode in MODES and MODES[proposal.mode].announce is None:
+            raise DeclinedError(f"in the mode {proposal.mode} {of_sum[0].role.name}s announce nothing")
         with self._folder.locked():
-            self._end_what_is_over(terms)
+            self._end_what_is_over(proposal)
             if of_sum[0].role.has_epochs:
                 return {own.party: self._sealing_key(own).to_bytes() for own in of_sum}
             (own,) = of_sum
-            store, key = self._folder.key_pair(terms.session), self._file.state_key(KEY_PAIR, terms.session)
+            store, key = self._folder.key_pair(proposal.session), self._file.state_key(KEY_PAIR, proposal.session)
             stored = SessionKeyPair.load(store, key)
-            pair = stored or self._draw(invitation, own)
-            self._folder.begin(invitation.question)
+            pair = stored or self._draw(proposal, own)
+            self._folder.begin(proposal.without_announcements)
             if stored is None:
                 pair.save(store, key)
             return {own.party: pair.announcement}
@@ -98,13 +97,13 @@ class Site:
                     begun[own.party] = self._next_epoch(own, number)
             return begun
 
-    def join(self, invitation: Invitation, requests: Messages | None = None) -> Messages:
+    def join(self, proposal: TrainingProposal, requests: Messages | None = None) -> Messages:
         """The first messages of this site's parties in a sum; the same ones if it was asked before.
 
         A client whose rows may not enter this total says nothing, and keeps no helper at the same site from helping.
 
         Args:
-            invitation: the sum.
+            proposal: the sum.
             requests: in a series from its second sum on, what the server asks of whom was set up for this sum.
 
         Raises:
@@ -113,17 +112,16 @@ class Site:
             NoSessionError: the session id was used before.
         """
         with self._folder.locked():
-            terms = Terms.from_bytes(invitation.terms)
-            self._end_what_is_over(terms)
-            agreement = self._agree(invitation)
-            if terms.session not in self._folder.held():
-                self._accept_epochs(agreement)
-                self._afford(agreement)
-            self._folder.begin(invitation)
-            sessions = self._parties(agreement)
-            if terms.place > 1:
-                return _answers(sessions, requests or {})
-            return _each(sessions, lambda party: sessions[party].start() or self._present(agreement, party))
+            self._end_what_is_over(proposal)
+            session = self._agree(proposal)
+            if proposal.session not in self._folder.held():
+                self._accept_epochs(session)
+                self._afford(session)
+            self._folder.begin(proposal)
+            parties = self._parties(session)
+            if proposal.place > 1:
+                return _answers(parties, requests or {})
+            return _each(parties, lambda party: parties[party].start() or self._present(session, party))
 
     def answer(self, session: bytes, requests: Messages) -> Messages:
         """The answers to the server's requests; the same ones if this was asked last.
@@ -134,8 +132,7 @@ class Site:
         """
         with self._folder.locked():
             self._sweep(spare=session)
-            agreement = self._agree(self._folder.invitation(session))
-            return _answers(self._parties(agreement), requests)
+            return _answers(self._parties(self._agree(self._folder.proposal(session))), requests)
 
     def end(self, session: bytes, results: RunResults | None = None, failure: bytes = b"") -> None:
         """Forget a session's secrets and keep what its run ended in; one that is not running is left as it is.
@@ -207,31 +204,31 @@ class Site:
                 raise SiteFileError(f"{self._file.state} is damaged, take it from a copy: {found[0][0]}")
             return query_log_of(self._file, self._folder).totals(), len(self._folder.held())
 
-    def _agree(self, invitation: Invitation) -> Agreement:
-        """The agreement, if this site's own file allows it; its client may take no part in it all the same."""
-        if not self._helps(invitation):  # before a learner, or a model, of the server's choice is made here
-            refusal = self._refuses_name(invitation.learner_name) or self._refuses(invitation.learner)
+    def _agree(self, proposal: TrainingProposal) -> Session:
+        """The session, if this site's own file allows it; its client may take no part in it all the same."""
+        if not self._helps(proposal):  # before a learner, or a model, of the server's choice is made here
+            refusal = self._refuses_name(proposal.learner_name) or self._refuses(proposal.learner)
             if refusal:
                 raise DeclinedError(refusal)
         try:
-            agreement = invitation.agree(self._file.roster)
-            noise = agreement.step.noise
-            self._file.policy.check(agreement.protocol, () if noise is None else noise.releases)
+            session = Session.of(proposal, self._file.roster)
+            noise = session.step.noise
+            self._file.policy.check(session.protocol, () if noise is None else noise.releases)
         except (ConfigurationError, PolicyError) as error:
             raise DeclinedError(str(error)) from error
-        self._check_columns(agreement)
-        learner = agreement.step.learner
+        self._check_columns(session)
+        learner = session.step.learner
         if is_bounded(learner) and noise is None:
             raise DeclinedError(
                 f"this {learner.name} maps rows for sums with noise, and this sum has none: a map and a centre "
                 "of the server's choice would show in an exact total whether a row is among them"
             )
-        return agreement
+        return session
 
-    def _check_columns(self, agreement: Agreement) -> None:
+    def _check_columns(self, session: Session) -> None:
         """Decline an exact total from which rows can be rebuilt whatever rows come: what a site knows of the gates."""
-        step, most = agreement.step, self._file.roster.max_client_rows
-        rows = None if most is None else most * len(agreement.protocol.clients)
+        step, most = session.step, self._file.roster.max_client_rows
+        rows = None if most is None else most * len(session.protocol.clients)
         if rows is not None and step.noise is None and step.n_columns >= rows:
             raise DeclinedError(
                 f"an exact total needs more rows than columns, and this {step.learner.name} sums the Gram of "
@@ -239,9 +236,9 @@ class Site:
                 "features, or noise"
             )
 
-    def _helps(self, invitation: Invitation) -> bool:
+    def _helps(self, proposal: TrainingProposal) -> bool:
         """Whether a helper of this site's is in the sum, whatever its client says."""
-        helpers = Terms.from_bytes(invitation.terms).helpers
+        helpers = proposal.helpers
         return any(own.party in helpers for own in self._file.helpers)
 
     def _refuses_name(self, name: str) -> str:
@@ -287,12 +284,12 @@ class Site:
             f'"{learner.name}" to unverified_models in [client]; or have the run add noise'
         )
 
-    def _accept_epochs(self, agreement: Agreement) -> None:
+    def _accept_epochs(self, session: Session) -> None:
         """Decline a sum whose boxes would be sealed to a key of an epoch that is over, or before one accepted here."""
-        if agreement.mode.helper is None or not agreement.mode.helper.has_epochs:
+        if session.mode.helper is None or not session.mode.helper.has_epochs:
             return
-        setup = agreement.setup
-        keys = {setup.helper_keys[party]: SealingKey.from_bytes(said) for party, said in setup.announced.items()}
+        config = session.config
+        keys = {config.helper_keys[party]: SealingKey.from_bytes(said) for party, said in config.announced.items()}
         try:
             AcceptedEpochs(self._folder.lasting("accepted epochs")).accept(keys, self._now())
         except PolicyError as error:
@@ -311,16 +308,16 @@ class Site:
 
     def _end_helped(self, own: OwnRole) -> None:
         """Forget the sessions in which a helper's boxes may have been opened."""
-        for invitation in self._folder.running():
-            if own.party in Terms.from_bytes(invitation.terms).helpers:
-                self._folder.end(invitation.session)
+        for proposal in self._folder.running():
+            if own.party in proposal.helpers:
+                self._folder.end(proposal.session)
 
-    def _afford(self, agreement: Agreement) -> None:
+    def _afford(self, session: Session) -> None:
         """Decline a sum that begins a run, or goes on with one, whose rest this site's budget has no room for.
 
         Nothing is charged here: a server that never asks for a vector has seen nothing.
         """
-        step, ledger = agreement.step, self._file.ledger
+        step, ledger = session.step, self._file.ledger
         if ledger is None or step.noise is None:
             return
         try:
@@ -330,42 +327,42 @@ class Site:
 
     def _free(self, session: bytes, failure: bytes) -> None:
         """Take a failed sum out of the journal, where its helpers certify that it failed."""
-        for invitation in self._folder.running():
-            if failure and invitation.session == session:
-                protocol = invitation.agree(self._file.roster).protocol
+        for proposal in self._folder.running():
+            if failure and proposal.session == session:
+                protocol = Session.of(proposal, self._file.roster).protocol
                 query_log_of(self._file, self._folder).free(protocol, failure)
                 LOG.info("the helpers certify that the sum of session %s failed", session.hex())
 
-    def _draw(self, invitation: Invitation, own: OwnRole) -> SessionKeyPair:
+    def _draw(self, proposal: TrainingProposal, own: OwnRole) -> SessionKeyPair:
         """A fresh key pair for a sum in which this site would take part."""
         try:
-            mode, setup = invitation.setup(self._file.roster)
-            pair = SessionKeyPair.generate(mode, setup, PartySecrets(identity=own.identity))
+            config = config_of(proposal, self._file.roster)
+            pair = SessionKeyPair.generate(MODES[proposal.mode], config, PartySecrets(identity=own.identity))
         except ConfigurationError as error:
             raise DeclinedError(str(error)) from error
-        self._agree(invitation.with_announced({own.party: pair.announcement}))
+        self._agree(proposal.with_announced({own.party: pair.announcement}))
         return pair
 
-    def _parties(self, agreement: Agreement) -> Mapping[PartyId, DurableClient]:
-        step = agreement.step
+    def _parties(self, session: Session) -> Mapping[PartyId, DurableClient]:
+        step = session.step
         learner = step.learner
         refusal = self._refuses_name(learner.name) or self._refuses(learner) or self._refuses_model(step)
-        found = parties_of(self._file, self._folder, agreement, self._now(), has_client=not refusal)
+        found = parties_of(self._file, self._folder, session, self._now(), has_client=not refusal)
         if not found:
             raise DeclinedError(refusal or "this site has no part in this sum: none of its parties is in its terms")
         if refusal:
             LOG.warning("this site's client takes no part: %s", refusal)
         return found
 
-    def _present(self, agreement: Agreement, party: PartyId) -> bytes:
+    def _present(self, session: Session, party: PartyId) -> bytes:
         """What a helper says first, which a sum's own messages do not bring."""
         (own,) = (own for own in self._file.helpers if own.party == party)
-        return presence_message(agreement.protocol, party, own.identity)
+        return presence_message(session.protocol, party, own.identity)
 
-    def _end_what_is_over(self, terms: Terms) -> None:
+    def _end_what_is_over(self, proposal: TrainingProposal) -> None:
         """The sessions of a server that is gone, and this run's sum before."""
-        self._sweep(spare=terms.session)
-        self._end(terms.previous)
+        self._sweep(spare=proposal.session)
+        self._end(proposal.previous)
 
     def _sweep(self, *, spare: bytes = b"") -> None:
         self._folder.end_older_than(self._now() - 3600 * self._file.forget_hours, spare=spare)
@@ -379,10 +376,10 @@ class Site:
             self._folder.end(session)
 
 
-def _answers(sessions: Mapping[PartyId, DurableClient], requests: Messages) -> Messages:
-    if not requests.keys() <= sessions.keys():
+def _answers(parties: Mapping[PartyId, DurableClient], requests: Messages) -> Messages:
+    if not requests.keys() <= parties.keys():
         raise NoSessionError("this site is asked for a party that it is not in this session")
-    return _each(requests, lambda party: sessions[party].receive(requests[party]) or b"")
+    return _each(requests, lambda party: parties[party].receive(requests[party]) or b"")
 
 
 def _each(parties: Iterable[PartyId], say: Callable[[PartyId], bytes]) -> Messages:

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from analytic_secagg.site.errors import NoSessionError, SiteFileError
-from analytic_secagg.site.invitation import Invitation
+from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.query_log_head import QueryLogHead
-from analytic_secagg.site.terms import Terms
 from secagg import PartyId
 
 FILE = "sessions.sqlite"
@@ -149,28 +148,29 @@ class SessionStore:
                 "and else the command check-site says what is wrong"
             ) from error
 
-    def begin(self, invitation: Invitation) -> None:
-        """Remember an invitation before anything is drawn for it; the same one may come again.
+    def begin(self, proposal: TrainingProposal) -> None:
+        """Remember a proposal before anything is drawn for it; the same one may come again.
 
         A key holder sees it twice: without its context, which it then makes, and with it. The next sum of a series
         takes the place of the one before.
 
         Raises:
-            NoSessionError: this id was used before, by a session that is over or by another invitation; or this is a
+            NoSessionError: this id was used before, by a session that is over or by another proposal; or this is a
                 later sum of a series that is not here.
         """
-        session, content = invitation.session, invitation.to_bytes()
+        session, content = proposal.session, proposal.to_bytes()
         before, is_over = self._session(session)
         if is_over:
             raise NoSessionError("this session is over; one session id serves one sum")
-        if before is None and Terms.from_bytes(invitation.terms).place > 1:
+        if before is None and proposal.place > 1:
             raise NoSessionError("this series is not here: it began without this site, or its file was lost")
-        if before is None or before == invitation.question.to_bytes() or _follows(invitation, before):
+        stored = None if before is None else TrainingProposal.from_bytes(before)
+        if stored is None or before == proposal.without_announcements.to_bytes() or proposal.follows(stored):
             self.run("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", session, self._now(), content)
-        elif content not in (before, Invitation.from_bytes(before).question.to_bytes()):
-            raise NoSessionError("this session began with another invitation; one session id serves one sum")
+        elif content not in (before, stored.without_announcements.to_bytes()):
+            raise NoSessionError("this session began with another proposal; one session id serves one sum")
 
-    def invitation(self, session: bytes) -> Invitation:
+    def proposal(self, session: bytes) -> TrainingProposal:
         """What a running session began with.
 
         Raises:
@@ -179,7 +179,7 @@ class SessionStore:
         content, _ = self._session(session)
         if content is None:
             raise NoSessionError("no such session is running here; it ended, or its file was lost")
-        return Invitation.from_bytes(content)
+        return TrainingProposal.from_bytes(content)
 
     def store(self, session: bytes, party: PartyId) -> Record:
         """Where one party's session lies."""
@@ -205,10 +205,10 @@ class SessionStore:
         """The sessions of which more is here than that they are over."""
         return tuple(session for session, _, _ in self._held())
 
-    def running(self) -> list[Invitation]:
+    def running(self) -> list[TrainingProposal]:
         """What the running sessions began with."""
         found = self.run("SELECT invitation FROM sessions WHERE invitation IS NOT NULL")
-        return [Invitation.from_bytes(content) for (content,) in found]
+        return [TrainingProposal.from_bytes(content) for (content,) in found]
 
     def end_older_than(self, moment: float, *, spare: bytes = b"") -> None:
         """End what nobody has touched since ``moment`` (seconds of the epoch), whose server is gone.
@@ -276,9 +276,3 @@ class Record:
     @property
     def _key(self) -> tuple[bytes, str]:
         return self.session, self.name
-
-
-def _follows(invitation: Invitation, stored: bytes) -> bool:
-    """Whether it is to the next sum of the series that the stored invitation belongs to."""
-    before = Terms.from_bytes(Invitation.from_bytes(stored).terms)
-    return before.place > 0 and Terms.from_bytes(invitation.terms) == before.next_of_series

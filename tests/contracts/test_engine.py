@@ -24,7 +24,8 @@ from analytic_secagg.modes import MODES
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import REASONS, Refusal, UnreachableError
-from analytic_secagg.site.messages import CONTEXT, END, INVITE, STEP, read_invitation, read_messages, write_messages
+from analytic_secagg.site.messages import CONTEXT, END, INVITE, STEP, read_messages, read_proposal, write_messages
+from analytic_secagg.site.session import Session
 from analytic_secagg.site.store import SessionStore
 from analytic_secagg.trial import Trial, fitted_settings
 from secagg.config import SERVER
@@ -311,7 +312,7 @@ def _is_asked_out_of_order(trial: Trial) -> dict[str, Any]:
         if site != 4 or kind == END:
             return content
         if kind == INVITE:
-            digests.append(read_invitation(content)[0].agree(server.roster).protocol.digest)
+            digests.append(Session.of(read_proposal(content)[0], server.roster).protocol.digest)
             return content
         early = seal_frame(
             MessageType.UNMASK_REQUEST,

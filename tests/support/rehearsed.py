@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from analytic.learner import ClientRows, fit_pooled
-from analytic.model_files import load_model
+from analytic.model_files import load_model, model_to_bytes
 from analytic_secagg.__main__ import main
 from analytic_secagg.configurations import configuration_digest
 from analytic_secagg.server.exchange import NoReply
@@ -22,14 +22,13 @@ from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import train
 from analytic_secagg.site.errors import REASONS, Refusal
-from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.messages import opened, signed
+from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.site.store import FILE, PREPARE, Record, SessionStore
-from analytic_secagg.site.terms import Terms
 from analytic_secagg.trial import OPEN, Trial
 from secagg import IdentityKey, new_session_id
 
@@ -206,11 +205,12 @@ def vanishes(party: int, kind: str, number: int = 1) -> IsGone:
     return is_gone
 
 
-def invitation(learner: Any = None, model: Any = None, **changes: Any) -> Invitation:
-    """The invitation to a masked sum of a learner, by default the template's, with changes to its terms."""
+def proposal(learner: Any = None, model: Any = None, **changes: Any) -> TrainingProposal:
+    """The proposal of a masked sum of a learner, by default the template's, with changes to its terms."""
     learner = learner or RunSettings.of(template_settings()).build_learner(len(CLIENTS))
     values: dict[str, Any] = {"mode": "masked", "session": new_session_id(), "clients": CLIENTS, "dropout": 0.4}
-    return Invitation.make(Terms(**(values | changes)), learner, learner.init() if model is None else model)
+    saved = model_to_bytes(learner, learner.init() if model is None else model)
+    return TrainingProposal(**(values | changes), model=saved)
 
 
 def by_server(trial: Trial, kind: str, content: bytes) -> bytes:
@@ -223,8 +223,8 @@ def site(trial: Trial, party: int, **options: Any) -> Site:
     return Site(SiteFile.read(trial.folder / f"site-{party}" / "site.toml"), **options)
 
 
-def announced(trial: Trial, proposed: Invitation) -> Invitation:
-    """The invitation with what the trial's helpers announce for it."""
+def announced(trial: Trial, proposed: TrainingProposal) -> TrainingProposal:
+    """The proposal with what the trial's helpers announce for it."""
     said: dict[int, bytes] = {}
     for party in trial.rows:
         said |= site(trial, party).announce(proposed)

@@ -206,7 +206,7 @@ def _no_session_is_left(deployment: Deployment) -> None:
         folder = SessionStore(deployment.folder / f"site-{party}" / "state")
         with folder.locked():
             (left,) = folder.held()
-            assert folder.invitation(left)
+            assert folder.proposal(left)
             assert folder.run("SELECT count(*) FROM sessions WHERE invitation IS NULL") == [(1,)]
 
 

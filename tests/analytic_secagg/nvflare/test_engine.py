@@ -16,7 +16,7 @@ from nvflare.apis.fl_context import FLContext, FLContextManager
 from nvflare.apis.impl.wf_comm_server import WFCommServer
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
-from support.rehearsed import by_server, invitation, run_config
+from support.rehearsed import by_server, proposal, run_config
 
 from analytic_secagg.nvflare.controller import SumController
 from analytic_secagg.nvflare.executor import SITE_VARIABLE, SumExecutor
@@ -24,7 +24,7 @@ from analytic_secagg.nvflare.wire import TaskTransport, answer_of, pack, unpack
 from analytic_secagg.server.exchange import NoReply
 from analytic_secagg.server.server_file import SERVER_VARIABLE
 from analytic_secagg.site.errors import REASONS, Refusal, RunSettingsError, UnreachableError, WireError
-from analytic_secagg.site.messages import INVITE, STEP, read_messages, write_invitation
+from analytic_secagg.site.messages import INVITE, STEP, read_messages, write_proposal
 from analytic_secagg.site.site_file import SITES_VARIABLE
 from analytic_secagg.trial import Trial
 
@@ -61,8 +61,8 @@ def executed(name: str, kind: str, content: bytes) -> Shareable:
 
 def test_a_site_answers_or_says_a_bland_code(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its own file, which the environment names; without one, with no more than that it cannot answer."""
-    proposed = invitation()
-    content = by_server(trial, INVITE, write_invitation(proposed))
+    proposed = proposal()
+    content = by_server(trial, INVITE, write_proposal(proposed))
     monkeypatch.delenv(SITES_VARIABLE, raising=False)
     monkeypatch.delenv(SITE_VARIABLE, raising=False)
     assert answer_of(executed("site-2", INVITE, content)) == NoReply(REASONS[Refusal.FAILED])

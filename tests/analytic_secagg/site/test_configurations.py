@@ -18,9 +18,9 @@ from support.rehearsed import (
     database,
     edit_all,
     events,
-    invitation,
     pin,
     pin_run,
+    proposal,
     rehearse,
     run_config,
     site,
@@ -83,7 +83,7 @@ def test_a_crafted_column_reads_a_patient_out_of_one_total_where_a_site_lets_the
 ) -> None:
     edit_all(patients, ('learners = ["afl"]', 'learners = ["afl"]\nconfigurations = "any"'))
     learner, column, patient = crafted()
-    result = LyingServer(patients).total(invitation(learner))
+    result = LyingServer(patients).total(proposal(learner))
     gram = learner.spec.from_vector(result.total).gram
     others = np.arange(len(patient)) != column
     assert learner.columns is not None
@@ -96,7 +96,7 @@ def test_no_site_takes_part_in_what_its_owner_did_not_agree_to(patients: Trial) 
     learner, _, _ = crafted()
     server = LyingServer(patients)
     with pytest.raises(SecureSumError):
-        server.total(invitation(learner))
+        server.total(proposal(learner))
     assert server.refused.keys() == set(CLIENTS)
     for said in server.refused.values():
         assert f"the server proposes another one, {configuration_digest(learner).hex()}" in said
@@ -217,7 +217,7 @@ def tries(trial: Trial, party: PartyId) -> Iterator[tuple[int, bool]]:
         )
         server = LyingServer(trial)
         with suppress(SecureSumError):
-            server.total(invitation(learner))
+            server.total(proposal(learner))
         does_fit = party not in server.refused
         yield middle, does_fit
         low, high = (low, middle) if does_fit else (middle, high)
@@ -235,7 +235,7 @@ def test_refusals_tell_only_so_much(trial: Trial) -> None:
         assert file.execute("SELECT count(*) FROM computations WHERE NOT is_made").fetchall() == [(4,)]
     server = LyingServer(trial)
     with suppress(SecureSumError):
-        server.total(invitation(RunSettings.of(run_config()).build_learner(5)))
+        server.total(proposal(RunSettings.of(run_config()).build_learner(5)))
     assert "4 computations of these rows ended in no vector" in server.refused[3]
     assert "raise refused_tries under [journal]" in server.refused[3]
 
@@ -243,7 +243,7 @@ def test_refusals_tell_only_so_much(trial: Trial) -> None:
 def test_a_process_that_dies_over_a_computation_has_tried_it(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a server could have a site run out of memory, which is a refusal too."""
     edit_all(trial, (OPEN, 'configurations = "any"\n'))
-    proposed = invitation(RunSettings.of(run_config()).build_learner(5), mode="plain", dropout=0.0, min_survivors=3)
+    proposed = proposal(RunSettings.of(run_config()).build_learner(5), mode="plain", dropout=0.0, min_survivors=3)
     edit_all(trial, ("modes = [", 'modes = ["plain", '))
 
     def dies(self: AFL, model: object, rows: ClientRows) -> None:
@@ -256,7 +256,7 @@ def test_a_process_that_dies_over_a_computation_has_tried_it(trial: Trial, monke
         assert file.execute("SELECT count(*) FROM computations WHERE NOT is_made").fetchall() == [(1,)]
     monkeypatch.undo()
     site(trial, 1).join(
-        invitation(RunSettings.of(run_config()).build_learner(5), mode="plain", dropout=0.0, min_survivors=3)
+        proposal(RunSettings.of(run_config()).build_learner(5), mode="plain", dropout=0.0, min_survivors=3)
     )
     with database(trial, 1) as file:
         assert file.execute("SELECT count(*) FROM computations WHERE NOT is_made").fetchall() == [(0,)]

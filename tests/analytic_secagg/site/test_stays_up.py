@@ -8,12 +8,12 @@ import stat
 from functools import partial
 
 import pytest
-from support.rehearsed import by_server, edit, invitation, is_exact, rehearse, run_config, site
+from support.rehearsed import by_server, edit, is_exact, proposal, rehearse, run_config, site
 
 from analytic_secagg.__main__ import main
 from analytic_secagg.site.errors import Refusal, SiteFileError
 from analytic_secagg.site.message_handler import handle_message
-from analytic_secagg.site.messages import INVITE, write_invitation
+from analytic_secagg.site.messages import INVITE, write_proposal
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.trial import Trial
@@ -23,7 +23,7 @@ def test_the_log_is_lines_of_json_without_rows_or_keys(trial: Trial) -> None:
     """As any engine speaks to the site: one good message and one that is none."""
     edit(trial, 1, ('state = "state"', 'state = "state"\nlog = "log.jsonl"'))
     folder = trial.site(1)
-    content = by_server(trial, INVITE, write_invitation(invitation()))
+    content = by_server(trial, INVITE, write_proposal(proposal()))
     for said in (content, content[:-1]):
         answer = handle_message(partial(SiteFile.read, folder / "site.toml"), INVITE, partial(bytes, said))
     assert answer is Refusal.BAD_MESSAGE
