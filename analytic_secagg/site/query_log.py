@@ -118,19 +118,19 @@ class LoggedTotal:
 class QueryLog:
     """The totals that a site's rows, and its help, have been given to. It lies with the site's sessions.
 
-    An entry is on the disk before what it allows is said. Use it while the folder is locked.
+    An entry is on the disk before what it allows is said. Use it while the store is locked.
 
     Args:
-        folder: where it is kept, for as long as the rows are used: without it they count as new.
+        store: where it is kept, for as long as the rows are used: without it they count as new.
         policy: how many clients a total must leave; what totals combine to must leave as many.
         further_totals: how many totals, or computations, the owner allows beside those that cost nothing.
         refused_tries: how many computations beside the one at hand may have ended in no vector.
     """
 
     def __init__(
-        self, folder: SessionStore, *, policy: ClientPolicy, further_totals: int = 0, refused_tries: int = 3
+        self, store: SessionStore, *, policy: ClientPolicy, further_totals: int = 0, refused_tries: int = 3
     ) -> None:
-        self._folder, self._policy = folder, policy
+        self._store, self._policy = store, policy
         self._further_totals, self._refused_tries = further_totals, refused_tries
 
     @contextmanager
@@ -148,24 +148,24 @@ class QueryLog:
         noted = self._noted(protocol, None)
         subject = noted.subject
         this = (place.computed, subject, place.has_noise)
-        if not self._folder.run("SELECT 1 FROM computations WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this):
+        if not self._store.run("SELECT 1 FROM computations WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this):
             self._check_tries(subject)
             is_allowed = not place.has_noise and self._computes_more(noted)
             if is_allowed:
                 self._take_one_allowed(
                     "this computes something else of them, and two answers about a row say more than one", subject
                 )
-            self._folder.query_log_head.advance(b"computation", place.computed, subject)
-            self._folder.run(
+            self._store.query_log_head.advance(b"computation", place.computed, subject)
+            self._store.run(
                 "INSERT INTO computations VALUES (?, ?, ?, 0, ?, ?, ?)", *this, noted.run, noted.grown, is_allowed
             )
         yield
-        self._folder.query_log_head.advance(b"made", place.computed, subject)  # a copy from before knows of no vector
-        self._folder.run("UPDATE computations SET is_made = 1 WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this)
+        self._store.query_log_head.advance(b"made", place.computed, subject)  # a copy from before knows of no vector
+        self._store.run("UPDATE computations SET is_made = 1 WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this)
 
     def _check_tries(self, subject: bytes) -> None:
         """Refuse to touch rows for one thing more where too much came to nothing."""
-        ((n_tries,),) = self._folder.run("SELECT count(*) FROM computations WHERE subject = ? AND NOT is_made", subject)
+        ((n_tries,),) = self._store.run("SELECT count(*) FROM computations WHERE subject = ? AND NOT is_made", subject)
         if n_tries > self._refused_tries:
             raise ConsentRefusedError(
                 f"{n_tries} computations of these rows ended in no vector, each of which told the server something of "
@@ -178,7 +178,7 @@ class QueryLog:
         related = self._related(noted.subject)
         made = [
             (of_run, size)
-            for of, of_run, size in self._folder.run(
+            for of, of_run, size in self._store.run(
                 "SELECT subject, run, grown FROM computations WHERE is_made AND NOT is_noisy"
             )
             if of in related
@@ -196,16 +196,16 @@ class QueryLog:
         """
         own, (subject, tags) = place or RunPlace(session=b""), self._fingerprint(rows)
         run = b"" if place is None else self._run_of(place, subject)
-        self._folder.run("INSERT OR IGNORE INTO fingerprints VALUES (?, ?)", subject, tags)
+        self._store.run("INSERT OR IGNORE INTO fingerprints VALUES (?, ?)", subject, tags)
         values = (protocol.digest, subject, own.session, own.configuration, run, own.grown)
-        self._folder.run("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?, ?)", *values)
+        self._store.run("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?, ?)", *values)
 
     def rows_of(self, protocol: SumProtocol) -> bytes:
         """What a committee's helpers shall know the rows by that were noted for a sum (``PartySecrets.rows``).
 
         It is the same for the same rows in whatever sum, and without this site's own key it tells nothing else.
         """
-        ((subject,),) = self._folder.run("SELECT subject FROM vectors WHERE total = ?", protocol.digest)
+        ((subject,),) = self._store.run("SELECT subject FROM vectors WHERE total = ?", protocol.digest)
         return _mac(self._key(), b"for helpers", subject)[:ROWS_BYTES]
 
     def check(self, protocol: SumProtocol) -> None:
@@ -219,7 +219,7 @@ class QueryLog:
         """
         is_shown = protocol.guarantee.messages_after_vector > 0
         new = self._noted(protocol, frozenset(protocol.clients) if is_shown else None)
-        if self._folder.run("SELECT 1 FROM totals WHERE (total, subject) = (?, ?)", protocol.digest, new.subject):
+        if self._store.run("SELECT 1 FROM totals WHERE (total, subject) = (?, ?)", protocol.digest, new.subject):
             return
         earlier = self._earlier(new.subject)
         if is_shown:
@@ -272,7 +272,7 @@ class QueryLog:
             RemoteProtocolError: the proof is none.
         """
         protocol.check_failure(proof)
-        self._folder.run(
+        self._store.run(
             "DELETE FROM totals WHERE total = ? AND NOT EXISTS (SELECT 1 FROM totals AS later WHERE later.run != x'' "
             "AND (later.run, later.subject) = (totals.run, totals.subject) AND later.grown > totals.grown)",
             protocol.digest,
@@ -290,27 +290,27 @@ class QueryLog:
         Raises:
             SiteFileError: nothing was forgotten.
         """
-        noted, subjects = self._folder.query_log_head.lost(), [_HELPED] * is_helper
+        noted, subjects = self._store.query_log_head.lost(), [_HELPED] * is_helper
         for subject, tags in map(self._fingerprint, rows):
-            self._folder.run("INSERT OR IGNORE INTO fingerprints VALUES (?, ?)", subject, tags)
+            self._store.run("INSERT OR IGNORE INTO fingerprints VALUES (?, ?)", subject, tags)
             subjects.append(subject)
         for subject in subjects:
             values = (b"lost" + os_entropy(16), b"", subject, b"", b"", 0, False, False)
-            self._folder.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
-            self._folder.run("INSERT OR IGNORE INTO computations VALUES (x'', ?, 0, 1, x'', 0, 0)", subject)
-        self._folder.query_log_head.accept()  # a crash before leaves the site stopped
+            self._store.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
+            self._store.run("INSERT OR IGNORE INTO computations VALUES (x'', ?, 0, 1, x'', 0, 0)", subject)
+        self._store.query_log_head.accept()  # a crash before leaves the site stopped
         return noted
 
     def count(self) -> tuple[int, int]:
         """How many totals are in it, and how many of them, or of computations, its owner had to allow."""
-        ((entries, allowed),) = self._folder.run("SELECT count(*), coalesce(sum(allowed), 0) FROM totals")
-        ((more,),) = self._folder.run("SELECT coalesce(sum(allowed), 0) FROM computations")
+        ((entries, allowed),) = self._store.run("SELECT count(*), coalesce(sum(allowed), 0) FROM totals")
+        ((more,),) = self._store.run("SELECT coalesce(sum(allowed), 0) FROM computations")
         return entries, allowed + more
 
     def totals(self) -> list[LoggedTotal]:
         """Return what is in it, in the order in which it was agreed to."""
         found = []
-        for total, written, subject, allowed, configuration in self._folder.run(
+        for total, written, subject, allowed, configuration in self._store.run(
             "SELECT total, survivors, totals.subject, allowed, coalesce(vectors.configuration, x'') "
             "FROM totals LEFT JOIN vectors USING (total) ORDER BY totals.rowid"
         ):
@@ -331,7 +331,7 @@ class QueryLog:
 
     def _noted(self, protocol: SumProtocol, survivors: frozenset[_Vector] | None) -> _Entry:
         """A client's part in a total of these survivors."""
-        noted = self._folder.run("SELECT subject, run, grown FROM vectors WHERE total = ?", protocol.digest)
+        noted = self._store.run("SELECT subject, run, grown FROM vectors WHERE total = ?", protocol.digest)
         if not noted:
             raise ConsentRefusedError(
                 "the journal must know of which rows a vector is, and was told of none for this sum: call note() "
@@ -342,7 +342,7 @@ class QueryLog:
 
     def _enter(self, protocol: SumProtocol, new: _Entry, written: bytes) -> None:
         what = (protocol.digest, written, new.subject)
-        if self._folder.run("SELECT 1 FROM totals WHERE (total, survivors, subject) = (?, ?, ?)", *what):
+        if self._store.run("SELECT 1 FROM totals WHERE (total, survivors, subject) = (?, ?, ?)", *what):
             return  # this was agreed to, and what was said then perhaps lost
         earlier = self._earlier(new.subject)
         is_clean, is_allowed = _adds_nothing(new, [entry for entry in earlier if entry.is_clean]), False
@@ -351,16 +351,16 @@ class QueryLog:
             is_clean, is_allowed = not reason, bool(reason) and not self._is_paid(new)
             if is_allowed:
                 self._take_one_allowed(self._in_words(reason, earlier, len(protocol.clients)), new.subject)
-        self._folder.query_log_head.advance(*what)
+        self._store.query_log_head.advance(*what)
         values = (*what, new.cohort, new.run, new.grown, is_allowed, is_clean)
-        self._folder.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
+        self._store.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
 
     def _take_one_allowed(self, reason: str, subject: bytes) -> None:
         """Refuse what is not free where the owner allows no more."""
         related = self._related(subject)
         used = sum(
             bool(allowed) and of in related
-            for of, allowed in self._folder.run(
+            for of, allowed in self._store.run(
                 "SELECT subject, allowed FROM totals UNION ALL SELECT subject, allowed FROM computations"
             )
         )
@@ -374,8 +374,8 @@ class QueryLog:
     def _is_paid(self, new: _Entry) -> bool:
         """Whether the owner allowed what is computed, and this is the first total of it."""
         run = (new.run, new.subject)
-        is_allowed = self._folder.run("SELECT 1 FROM computations WHERE (run, subject) = (?, ?) AND allowed", *run)
-        return bool(is_allowed) and not self._folder.run("SELECT 1 FROM totals WHERE (run, subject) = (?, ?)", *run)
+        is_allowed = self._store.run("SELECT 1 FROM computations WHERE (run, subject) = (?, ?) AND allowed", *run)
+        return bool(is_allowed) and not self._store.run("SELECT 1 FROM totals WHERE (run, subject) = (?, ?)", *run)
 
     def _in_words(self, reason: str, earlier: list[_Entry], n_clients: int) -> str:
         return (
@@ -410,7 +410,7 @@ class QueryLog:
 
         So a run that is begun again goes on in no other way than it did, and a series has a run for each configuration.
         """
-        for (run,) in self._folder.run(
+        for (run,) in self._store.run(
             "SELECT run FROM computations WHERE (computed, subject, is_noisy) = (?, ?, ?)",
             place.computed,
             subject,
@@ -418,7 +418,7 @@ class QueryLog:
         ):
             return bytes(run)
         for session in (place.session, place.previous):
-            found = self._folder.run(
+            found = self._store.run(
                 "SELECT run FROM vectors WHERE session = ? AND configuration = ? AND run != x''",
                 session,
                 place.configuration,
@@ -440,7 +440,7 @@ class QueryLog:
                 is_allowed=bool(allowed),
                 is_clean=bool(clean),
             )
-            for survivors, of, cohort, run, grown, allowed, clean in self._folder.run(
+            for survivors, of, cohort, run, grown, allowed, clean in self._store.run(
                 "SELECT survivors, subject, cohort, run, grown, allowed, clean FROM totals"
             )
             if of in related
@@ -448,7 +448,7 @@ class QueryLog:
 
     def _related(self, subject: bytes) -> set[bytes]:
         """Return these rows and all others of which some have the features of some of these."""
-        known = {of: np.frombuffer(tags, dtype="<u8") for of, tags in self._folder.run("SELECT * FROM fingerprints")}
+        known = {of: np.frombuffer(tags, dtype="<u8") for of, tags in self._store.run("SELECT * FROM fingerprints")}
         own = known.pop(subject, np.empty(0, dtype="<u8"))
         return {subject, *(other for other, tags in known.items() if np.isin(own, tags).any())}
 
@@ -466,9 +466,9 @@ class QueryLog:
 
     def _key(self) -> bytes:
         """The site's own key of fingerprints: to whoever lacks it they tell nothing of a row."""
-        if not self._folder.run("SELECT 1 FROM journal_key"):
-            self._folder.run("INSERT INTO journal_key VALUES (?)", os_entropy(32))
-        return bytes(self._folder.run("SELECT content FROM journal_key")[0][0])
+        if not self._store.run("SELECT 1 FROM journal_key"):
+            self._store.run("INSERT INTO journal_key VALUES (?)", os_entropy(32))
+        return bytes(self._store.run("SELECT content FROM journal_key")[0][0])
 
 
 def _adds_nothing(new: _Entry, agreed: list[_Entry]) -> bool:

@@ -1,33 +1,46 @@
-"""A site's side of a sum: proposal in, message out; request in, answer out. It knows no transport."""
+"""A site's side of a run: a proposal in, first messages out; requests in, answers out. No transport, no threads.
+
+``message_handler.handle_message`` calls a ``Site`` for each message of the server, in this order:
+
+1. ``announce(proposal)``, in modes whose helpers announce a key before the sum (committee, key holder);
+2. ``join(proposal)``, once a sum: the first messages of the site's parties;
+3. ``answer(session, requests)``, once a round of the protocol;
+4. ``end(session, results)``: secrets are forgotten, the model is kept.
+
+``join`` goes through a site once, from the proposal to what leaves:
+
+1. ``store.SessionStore.locked``: one process at a time, and no query log that is behind its second place;
+2. ``admission.admit``: the site's own file and roster allow the proposal, which becomes a ``session.Session``;
+3. sealing keys and budget are checked where the session is new, and ``store.SessionStore.begin`` keeps the proposal;
+4. ``parties.SiteParties.restore``: a state machine for each party of the site, as it was stored or fresh;
+5. each says its first message. A client's has its vector, or leads to it: rows are noted and checked in the
+   ``query_log.QueryLog``, the vector is made of them, and its noise is charged to the ledger before it leaves.
+
+``answer`` takes the stored proposal through steps 1, 2 and 4, so that a process that died is no loss. A call that
+raises leaves what was stored before. What happened stays in the site's own log; the server gets a code.
+"""
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any
 
-from analytic.learner import AnalyticLearner
-from analytic.model_files import EVALUATIONS
-from analytic_secagg.configurations import configuration_digest, described
-from analytic_secagg.federation import Step
 from analytic_secagg.modes import MODES
-from analytic_secagg.privacy import is_bounded
+from analytic_secagg.site.admission import admit, check_budget
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, SiteFileError
 from analytic_secagg.site.key_pair import SessionKeyPair
-from analytic_secagg.site.parties import KEY_PAIR, epochs_of, parties_of, query_log_of
+from analytic_secagg.site.parties import KEY_PAIR, SiteParties, epochs_of, query_log_of
 from analytic_secagg.site.presence import presence_message
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.query_log import LoggedTotal
 from analytic_secagg.site.results import RunResults
 from analytic_secagg.site.session import Session, config_of
-from analytic_secagg.site.site_file import ANY, OwnRole, SiteFile
+from analytic_secagg.site.site_file import OwnRole, SiteFile
 from analytic_secagg.site.store import SessionStore
 from secagg import PartyId, PartySecrets
 from secagg.committee import AcceptedEpochs, SealingKey
-from secagg.dp import BudgetExceededError
 from secagg.durable import DurableClient
 from secagg.errors import ConfigurationError, ConsentRefusedError, PolicyError
 
@@ -48,7 +61,7 @@ class Site:
 
     def __init__(self, file: SiteFile, *, now: Callable[[], float] = time.time) -> None:
         self._file, self._now = file, now
-        self._folder = SessionStore(file.state, now=now, head=file.journal.head)
+        self._store = SessionStore(file.state, now=now, head=file.journal.head)
 
     def announce(self, proposal: TrainingProposal) -> Messages:
         """What this site's helpers say to everybody before a sum: nothing where it has none of the sum's.
@@ -66,17 +79,17 @@ class Site:
             return {}
         if proposal.mode in MODES and MODES[proposal.mode].announce is None:
             raise DeclinedError(f"in the mode {proposal.mode} {of_sum[0].role.name}s announce nothing")
-        with self._folder.locked():
+        with self._store.locked():
             self._end_what_is_over(proposal)
             if of_sum[0].role.has_epochs:
                 return {own.party: self._sealing_key(own).to_bytes() for own in of_sum}
             (own,) = of_sum
-            store, key = self._folder.key_pair(proposal.session), self._file.state_key(KEY_PAIR, proposal.session)
-            stored = SessionKeyPair.load(store, key)
+            record, key = self._store.key_pair(proposal.session), self._file.state_key(KEY_PAIR, proposal.session)
+            stored = SessionKeyPair.load(record, key)
             pair = stored or self._draw(proposal, own)
-            self._folder.begin(proposal.without_announcements)
+            self._store.begin(proposal.without_announcements)
             if stored is None:
-                pair.save(store, key)
+                pair.save(record, key)
             return {own.party: pair.announcement}
 
     def begin_epoch(self, *, number: int | None = None) -> Mapping[PartyId, SealingKey]:
@@ -90,7 +103,7 @@ class Site:
         Raises:
             ConfigurationError: a number that is not larger than the last one.
         """
-        with self._folder.locked():
+        with self._store.locked():
             begun = {}
             for own in self._file.helpers:
                 if own.role.has_epochs:
@@ -111,14 +124,14 @@ class Site:
             ConsentRefusedError: none of its parties lets itself be in this total.
             NoSessionError: the session id was used before.
         """
-        with self._folder.locked():
+        with self._store.locked():
             self._end_what_is_over(proposal)
-            session = self._agree(proposal)
-            if proposal.session not in self._folder.held():
+            session, refusal = admit(self._file, proposal)
+            if proposal.session not in self._store.held():
                 self._accept_epochs(session)
-                self._afford(session)
-            self._folder.begin(proposal)
-            parties = self._parties(session)
+                check_budget(self._file, session)
+            self._store.begin(proposal)
+            parties = self._parties(session, refusal)
             if proposal.place > 1:
                 return _answers(parties, requests or {})
             return _each(parties, lambda party: parties[party].start() or self._present(session, party))
@@ -130,9 +143,9 @@ class Site:
             NoSessionError: no such session is running, or a party that this site is not.
             SecureSumError: the server broke the protocol.
         """
-        with self._folder.locked():
+        with self._store.locked():
             self._sweep(spare=session)
-            return _answers(self._parties(self._agree(self._folder.proposal(session))), requests)
+            return _answers(self._parties(*admit(self._file, self._store.proposal(session))), requests)
 
     def end(self, session: bytes, results: RunResults | None = None, failure: bytes = b"") -> None:
         """Forget a session's secrets and keep what its run ended in; one that is not running is left as it is.
@@ -146,8 +159,8 @@ class Site:
             WireError: results that the server did not sign, or no model. The session is over all the same.
             RemoteProtocolError: no proof. The session is over, and its sum counts.
         """
-        with self._folder.locked():
-            is_running = session in self._folder.held()
+        with self._store.locked():
+            is_running = session in self._store.held()
             try:
                 self._free(session, failure)
             finally:
@@ -159,7 +172,7 @@ class Site:
 
     def sweep(self) -> None:
         """Forget the sessions of servers that are gone."""
-        with self._folder.locked():
+        with self._store.locked():
             self._sweep()
 
     def accept_loss(self) -> int:
@@ -175,13 +188,13 @@ class Site:
         if client is not None:
             with suppress(SiteFileError):  # most keep none for judging
                 rows.append(client.test_rows())
-        with self._folder.locked(is_behind=True):
-            return query_log_of(self._file, self._folder).accept_loss(rows, is_helper=bool(self._file.helpers))
+        with self._store.locked(is_behind=True):
+            return query_log_of(self._file, self._store).accept_loss(rows, is_helper=bool(self._file.helpers))
 
     def count_totals(self) -> tuple[int, int]:
         """How many totals this site has had part in, and how many of these its owner had to allow."""
-        with self._folder.locked():
-            return query_log_of(self._file, self._folder).count()
+        with self._store.locked():
+            return query_log_of(self._file, self._store).count()
 
     def look(self, *, check: bool = False) -> tuple[list[LoggedTotal], int] | None:
         """Return the totals that this site has had part in, and how many sessions' secrets are kept; changes nothing.
@@ -195,94 +208,14 @@ class Site:
         Raises:
             SiteFileError: a sum is at work, or the file is damaged or, if checked, behind its second place.
         """
-        with self._folder.reading() as is_there:
-            if check and (problem := self._folder.query_log_head.problem(is_there=is_there)):
+        with self._store.reading() as is_there:
+            if check and (problem := self._store.query_log_head.problem(is_there=is_there)):
                 raise SiteFileError(problem)
             if not is_there:
                 return None
-            if check and (found := self._folder.run("PRAGMA quick_check")) != [("ok",)]:
+            if check and (found := self._store.run("PRAGMA quick_check")) != [("ok",)]:
                 raise SiteFileError(f"{self._file.state} is damaged, take it from a copy: {found[0][0]}")
-            return query_log_of(self._file, self._folder).totals(), len(self._folder.held())
-
-    def _agree(self, proposal: TrainingProposal) -> Session:
-        """The session, if this site's own file allows it; its client may take no part in it all the same."""
-        if not self._helps(proposal):  # before a learner, or a model, of the server's choice is made here
-            refusal = self._refuses_name(proposal.learner_name) or self._refuses(proposal.learner)
-            if refusal:
-                raise DeclinedError(refusal)
-        try:
-            session = Session.of(proposal, self._file.roster)
-            noise = session.step.noise
-            self._file.policy.check(session.protocol, () if noise is None else noise.releases)
-        except (ConfigurationError, PolicyError) as error:
-            raise DeclinedError(str(error)) from error
-        self._check_columns(session)
-        learner = session.step.learner
-        if is_bounded(learner) and noise is None:
-            raise DeclinedError(
-                f"this {learner.name} maps rows for sums with noise, and this sum has none: a map and a centre "
-                "of the server's choice would show in an exact total whether a row is among them"
-            )
-        return session
-
-    def _check_columns(self, session: Session) -> None:
-        """Decline an exact total from which rows can be rebuilt whatever rows come: what a site knows of the gates."""
-        step, most = session.step, self._file.roster.max_client_rows
-        rows = None if most is None else most * len(session.protocol.clients)
-        if rows is not None and step.noise is None and step.n_columns >= rows:
-            raise DeclinedError(
-                f"an exact total needs more rows than columns, and this {step.learner.name} sums the Gram of "
-                f"{step.n_columns} columns over at most {rows} rows, by the roster's max_client_rows: use fewer "
-                "features, or noise"
-            )
-
-    def _helps(self, proposal: TrainingProposal) -> bool:
-        """Whether a helper of this site's is in the sum, whatever its client says."""
-        helpers = proposal.helpers
-        return any(own.party in helpers for own in self._file.helpers)
-
-    def _refuses_name(self, name: str) -> str:
-        """Return why the client contributes to no learner of this name; empty if it does."""
-        client = self._file.client
-        if client is None:
-            return ""
-        listed = client.learners
-        if listed is None:
-            listed = frozenset({"afl"}) if self._file.configurations == ANY else frozenset({name})
-        return "" if name in listed else f"this site contributes to {', '.join(sorted(listed))} only, not to {name}"
-
-    def _refuses(self, learner: AnalyticLearner[Any]) -> str:
-        """Return why the client tries no row on a learner; empty if it does.
-
-        A format, a scale or a map of the server's choice shows single rows in a total of all clients, and whether a
-        site's rows fit it shows this site's (docs/explanation/threat-model.md).
-        """
-        client, agreed = self._file.client, self._file.configurations
-        if client is None:
-            return ""
-        digest = configuration_digest(learner)
-        if agreed == ANY or digest in agreed:
-            return ""
-        return (
-            f"this site's rows are for {len(agreed)} configurations that were agreed on, and the server proposes "
-            f"another one, {digest.hex()}: {json.dumps(described(learner))}; if all owners agree to it, add it to "
-            "configurations in the roster, or in [client] of this site's file"
-        )
-
-    def _refuses_model(self, step: Step[Any]) -> str:
-        """Return why the client joins no sum that depends on a model which the server states; empty if it does."""
-        client, learner = self._file.client, step.learner
-        if client is None or self._file.configurations == ANY or step.noise is not None:
-            return ""
-        if learner.name in client.unverified_models:
-            return ""
-        if learner.name not in EVALUATIONS and step.received == learner.context_bytes(learner.init()):
-            return ""
-        return (
-            f"this exact sum of {learner.name} depends on a model that the server states and this site cannot check: a "
-            "crafted one shows rows as a crafted configuration does; if its owner trusts the server with that, add "
-            f'"{learner.name}" to unverified_models in [client]; or have the run add noise'
-        )
+            return query_log_of(self._file, self._store).totals(), len(self._store.held())
 
     def _accept_epochs(self, session: Session) -> None:
         """Decline a sum whose boxes would be sealed to a key of an epoch that is over, or before one accepted here."""
@@ -291,46 +224,33 @@ class Site:
         config = session.config
         keys = {config.helper_keys[party]: SealingKey.from_bytes(said) for party, said in config.announced.items()}
         try:
-            AcceptedEpochs(self._folder.lasting("accepted epochs")).accept(keys, self._now())
+            AcceptedEpochs(self._store.lasting("accepted epochs")).accept(keys, self._now())
         except PolicyError as error:
             raise DeclinedError(str(error)) from error
 
     def _sealing_key(self, own: OwnRole) -> SealingKey:
         """That of the running epoch, or of a new one."""
-        current = epochs_of(self._folder, own).current(self._now())
+        current = epochs_of(self._store, own).current(self._now())
         return self._next_epoch(own) if current is None else current[0]
 
     def _next_epoch(self, own: OwnRole, number: int | None = None) -> SealingKey:
-        epochs, seconds = epochs_of(self._folder, own), 86400 * own.epoch_days
+        epochs, seconds = epochs_of(self._store, own), 86400 * own.epoch_days
         epochs.check_next(seconds, number)  # a number that is refused costs no session
         self._end_helped(own)
         return epochs.begin(self._now(), seconds, number=number)
 
     def _end_helped(self, own: OwnRole) -> None:
         """Forget the sessions in which a helper's boxes may have been opened."""
-        for proposal in self._folder.running():
+        for proposal in self._store.running():
             if own.party in proposal.helpers:
-                self._folder.end(proposal.session)
-
-    def _afford(self, session: Session) -> None:
-        """Decline a sum that begins a run, or goes on with one, whose rest this site's budget has no room for.
-
-        Nothing is charged here: a server that never asks for a vector has seen nothing.
-        """
-        step, ledger = session.step, self._file.ledger
-        if ledger is None or step.noise is None:
-            return
-        try:
-            ledger.check(step.noise.releases[step.number :])
-        except BudgetExceededError as error:
-            raise DeclinedError(str(error)) from error
+                self._store.end(proposal.session)
 
     def _free(self, session: bytes, failure: bytes) -> None:
         """Take a failed sum out of the journal, where its helpers certify that it failed."""
-        for proposal in self._folder.running():
+        for proposal in self._store.running():
             if failure and proposal.session == session:
                 protocol = Session.of(proposal, self._file.roster).protocol
-                query_log_of(self._file, self._folder).free(protocol, failure)
+                query_log_of(self._file, self._store).free(protocol, failure)
                 LOG.info("the helpers certify that the sum of session %s failed", session.hex())
 
     def _draw(self, proposal: TrainingProposal, own: OwnRole) -> SessionKeyPair:
@@ -340,19 +260,15 @@ class Site:
             pair = SessionKeyPair.generate(MODES[proposal.mode], config, PartySecrets(identity=own.identity))
         except ConfigurationError as error:
             raise DeclinedError(str(error)) from error
-        self._agree(proposal.with_announced({own.party: pair.announcement}))
+        admit(self._file, proposal.with_announced({own.party: pair.announcement}))
         return pair
 
-    def _parties(self, session: Session) -> Mapping[PartyId, DurableClient]:
-        step = session.step
-        learner = step.learner
-        refusal = self._refuses_name(learner.name) or self._refuses(learner) or self._refuses_model(step)
-        found = parties_of(self._file, self._folder, session, self._now(), has_client=not refusal)
-        if not found:
-            raise DeclinedError(refusal or "this site has no part in this sum: none of its parties is in its terms")
+    def _parties(self, session: Session, refusal: str) -> Mapping[PartyId, DurableClient]:
+        """Return the state machines of this site's parties; its client takes no part where a refusal says why."""
         if refusal:
             LOG.warning("this site's client takes no part: %s", refusal)
-        return found
+        kept = SiteParties(file=self._file, store=self._store, session=session, now=self._now(), has_client=not refusal)
+        return kept.restore()
 
     def _present(self, session: Session, party: PartyId) -> bytes:
         """What a helper says first, which a sum's own messages do not bring."""
@@ -365,15 +281,15 @@ class Site:
         self._end(proposal.previous)
 
     def _sweep(self, *, spare: bytes = b"") -> None:
-        self._folder.end_older_than(self._now() - 3600 * self._file.forget_hours, spare=spare)
+        self._store.end_older_than(self._now() - 3600 * self._file.forget_hours, spare=spare)
         for own in self._file.helpers:
-            if own.role.has_epochs and (epochs := epochs_of(self._folder, own)).has_ended(self._now()):
+            if own.role.has_epochs and (epochs := epochs_of(self._store, own)).has_ended(self._now()):
                 self._end_helped(own)
                 epochs.erase()
 
     def _end(self, session: bytes) -> None:
-        if session in self._folder.held():
-            self._folder.end(session)
+        if session in self._store.held():
+            self._store.end(session)
 
 
 def _answers(parties: Mapping[PartyId, DurableClient], requests: Messages) -> Messages:

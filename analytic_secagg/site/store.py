@@ -181,7 +181,7 @@ class SessionStore:
             raise NoSessionError("no such session is running here; it ended, or its file was lost")
         return TrainingProposal.from_bytes(content)
 
-    def store(self, session: bytes, party: PartyId) -> Record:
+    def record(self, session: bytes, party: PartyId) -> Record:
         """Where one party's session lies."""
         return Record(self, session, str(party))
 

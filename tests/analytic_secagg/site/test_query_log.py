@@ -459,7 +459,7 @@ def test_a_row_is_known_again_by_a_tag_of_any_bits(tmp_path: Path) -> None:
     """Read as a float, one tag in 2048 would be a NaN, which equals nothing: here is a row that has one."""
     with journal(tmp_path) as own:
         enter(own)
-        ((key,),) = own._folder.run("SELECT * FROM journal_key")
+        ((key,),) = own._store.run("SELECT * FROM journal_key")
         tags = ((number, by_hand(key, b"features", struct.pack("<2d", number, 0.0))[:8]) for number in count(100))
         number = next(number for number, tag in tags if math.isnan(struct.unpack("<d", tag)[0]))
         features = np.vstack([[number, 0.0], FEATURES + 10.0**6])

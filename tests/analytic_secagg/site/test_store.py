@@ -69,7 +69,7 @@ def test_one_process_at_a_time(trial: Trial) -> None:
             order.append("second")
 
     with folder.locked():
-        record = folder.store(bytes(16), 1)
+        record = folder.record(bytes(16), 1)
         waiting = threading.Thread(target=second)
         waiting.start()
         time.sleep(0.3)
