@@ -148,7 +148,7 @@ def _check_site(options: SiteOptions) -> int:
     Site(site).sweep()
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
     if site.ledger is not None:
-        print(spent_in_words(site.ledger))
+        print(f"privacy: {spent_in_words(site.ledger)}")
     for own in site.helpers:
         print(f"{own.role.name} {own.party}: key fits the roster")
     if site.client is not None:
@@ -205,7 +205,7 @@ def spent_in_words(ledger: Ledger) -> str:
     spent, budget = ledger.spent(), ledger.budget
     epsilon, releases = (spent.epsilon, spent.releases) if spent is not None else (0.0, 0)
     return (
-        f"privacy: {releases} sums have cost epsilon {epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}; "
+        f"{releases} sums have cost epsilon {epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}; "
         f"head {ledger.head}"
     )
 
@@ -214,7 +214,7 @@ def _begin_ledger(options: SiteOptions) -> int:
     site = SiteFile.read(options.file)
     if site.privacy is None or site.budget is None:
         raise SiteFileError(f"{options.file} needs [privacy]: a ledger is of a budget for rows; add what they may cost")
-    print(spent_in_words(Ledger.create(site.privacy.ledger, site.budget)))
+    print(f"privacy: {spent_in_words(Ledger.create(site.privacy.ledger, site.budget))}")
     return 0
 
 

@@ -124,10 +124,10 @@ def test_a_site_that_agreed_to_nothing_hears_so(trial: Trial, capsys: pytest.Cap
     path = str(trial.site(1) / "site.toml")
     assert main(["health", path]) == 0
     (pinned,) = Roster.read(trial.site(1) / "roster.toml").configurations
-    assert f"ok configurations: {pinned.hex()}" in capsys.readouterr().out
+    assert f"ok   configurations: {pinned.hex()}" in capsys.readouterr().out
     pin(trial)
     assert main(["health", path]) == 1
-    assert "WRONG configurations: the roster, or [client], must name configurations" in capsys.readouterr().out
+    assert "FAIL configurations: the roster, or [client], must name configurations" in capsys.readouterr().out
     assert main(["check-site", path]) == 2
     with pytest.raises((SecureSumError, UnreachableError)):
         rehearse(trial.folder, run_config())

@@ -284,7 +284,7 @@ def test_a_restored_state_makes_no_second_total(
     second = tmp_path / "2.head" if is_named else state(trial, 2).with_name("state.head")
     file = str(trial.folder / "site-2" / "site.toml")
     assert main(["health", file]) == 1
-    assert f"WRONG journal: the journal must have the 4 entries that {second} counts" in capsys.readouterr().out
+    assert f"FAIL journal: the journal must have the 4 entries that {second} counts" in capsys.readouterr().out
     assert main(["check-site", file]) == 2
     assert BEHIND in " ".join(capsys.readouterr().err.split())
     assert main(["accept-loss", file]) == 0

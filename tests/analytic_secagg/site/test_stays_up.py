@@ -44,11 +44,11 @@ def test_the_log_is_lines_of_json_without_rows_or_keys(trial: Trial) -> None:
 @pytest.mark.parametrize(
     ("breaks", "said"),
     [
-        ("", "ok journal: none yet"),
-        ("journal", "WRONG journal: "),
-        ("rows", "WRONG rows: "),
-        ("receipt", "WRONG receipts: 1 do not hold, see inspect: 0"),
-        ("ledger", "WRONG budget: "),
+        ("", "ok   journal: none yet"),
+        ("journal", "FAIL journal: "),
+        ("rows", "FAIL rows: "),
+        ("receipt", "FAIL receipts: 1 do not hold: 0; the command inspect says why"),
+        ("ledger", "FAIL budget: "),
     ],
 )
 def test_health_says_what_is_wrong(breaks: str, said: str, trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +70,7 @@ def test_health_says_what_is_wrong(breaks: str, said: str, trial: Trial, capsys:
     assert main(["health", str(folder / "site.toml")]) == bool(breaks)
     told = capsys.readouterr().out
     assert said in told
-    assert told.count("WRONG") == bool(breaks)
+    assert told.count("FAIL") == bool(breaks)
     assert sorted(folder.rglob("*")) == before
 
 
