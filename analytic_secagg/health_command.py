@@ -25,7 +25,7 @@ class HealthOptions:
     site: Path = option("the site's own file", file, positional=True, metavar="SITE")
 
 
-def _journal(site: SiteFile) -> Finding:
+def _query_log(site: SiteFile) -> Finding:
     looked = Site(site).look(check=True)
     return ok("none yet" if looked is None else f"{len(looked[0])} totals, {looked[1]} sessions under way")
 
@@ -57,7 +57,7 @@ def _receipts(site: SiteFile) -> Finding:
 
 
 CHECKS: dict[str, Callable[[SiteFile], Finding]] = {
-    "journal": _journal,
+    "query log": _query_log,
     "rows": _rows,
     "configurations": _configurations,
     "budget": _budget,
@@ -81,7 +81,7 @@ def _findings(site: SiteFile) -> Iterator[tuple[str, Finding]]:
 
 COMMAND = Command(
     name="health",
-    summary="check that a site could take part now: file, journal, rows, what is agreed on, budget; changes nothing",
+    summary="check that a site could take part now: file, query log, rows, what is agreed on, budget; changes nothing",
     examples="""example:
   python -m analytic_secagg health site.toml
       for a monitor: its exit code says it; it waits up to 20 seconds for a sum that is being added up

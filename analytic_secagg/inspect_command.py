@@ -36,10 +36,10 @@ def _inspect(options: InspectOptions) -> int:
 
 
 def _findings(site: SiteFile) -> Iterator[tuple[str, Finding]]:
-    """Find each total; receipts say more of it than the journal, which holds no names."""
+    """Find each total; receipts say more of it than the query log, which holds no names."""
     looked, receipts = Site(site).look(), receipts_of(site)
     if looked is None:
-        yield "journal", warn(f"there is no journal in {site.state}: no sum came to this site yet, or it was lost")
+        yield "query log", warn(f"there is no query log in {site.state}: no sum came to this site yet, or it was lost")
     totals, _ = looked or ([], 0)
     yield "server", ok(f"{site.roster.server.hex()}, roster {site.roster.fingerprint}")
     if site.client is not None:
@@ -55,7 +55,7 @@ def _findings(site: SiteFile) -> Iterator[tuple[str, Finding]]:
             text = f"{computed}, rows {one.rows.hex()[:8]}, with {whom}; {proof}{allowed}"
             yield f"sum {name}", warn(text) if is_kept and not named else ok(text)
         for name, (named, proof) in receipts.items():
-            why = f"its sum is not in the journal, which lies in {site.state}: was that lost?" if named else proof
+            why = f"its sum is not in the query log, which lies in {site.state}: was that lost?" if named else proof
             yield f"receipt {name}", warn(why)
     for own in site.helpers:
         helped = [str(one.n_vectors) for one in totals if one.is_help]
@@ -115,7 +115,7 @@ def _kept(site: SiteFile, pattern: str) -> list[Path]:
 
 COMMAND = Command(
     name="inspect",
-    summary="show what a site's rows have been given to, and to whom, from its own journal and receipts",
+    summary="show what a site's rows have been given to, and to whom, from its own query log and receipts",
     examples="""examples:
   python -m analytic_secagg inspect site.toml
       each total with the clients in it and who signed it; what the site helped with; what its rows have cost

@@ -163,7 +163,7 @@ def _check_site(options: SiteOptions) -> int:
                 f"columns {site.client.columns.fingerprint}: the same at all sites, or their rows do not add up to one"
             )
     entered, allowed = Site(site).count_totals()
-    print(f"journal: {entered} totals, of which {allowed} took one of the further totals that are allowed")
+    print(f"query log: {entered} totals, of which {allowed} took one of the further totals that are allowed")
     for mode in sorted(site.demands.modes):
         if missing := MODES[mode].missing_extra:
             print(f"{mode}: declined until this host has more: {missing}")
@@ -221,7 +221,7 @@ def _begin_ledger(options: SiteOptions) -> int:
 def _accept_loss(options: SiteOptions) -> int:
     noted = Site(SiteFile.read(options.file)).accept_loss()
     print(
-        f"the journal goes on; of the {noted} entries that its second place counts some are forgotten. The rows that "
+        f"the query log goes on; of the {noted} entries that its second place counts some are forgotten. The rows that "
         "this site has now count as being in one more total, which nothing can be compared with: each further total "
         "of them, or with its help, takes one of further_totals under [journal]. New rows are free"
     )
@@ -305,10 +305,10 @@ COMMANDS: tuple[Command[Any], ...] = (
     ),
     Command(
         name="accept-loss",
-        summary="go on with a journal that was lost or restored from an older copy; its rows count as given before",
+        summary="go on with a query log that was lost or restored from an older copy; its rows count as given before",
         examples="""example:
   python -m analytic_secagg accept-loss site.toml
-  where check-site says that the journal is behind its second place, and no newer copy of the state folder is left
+  where check-site says that the query log is behind its second place, and no newer copy of the state folder is left
 """,
         options=SiteOptions,
         run=_accept_loss,

@@ -296,7 +296,7 @@ class Demonstration:
             "gates": [
                 {"asks": entry.question, "finds": concerns.get(gate.value, "")}
                 for gate, entry in GATES.items()
-                if gate is not Gate.COHORT_DIFFERENCE  # the sites' journals answer it, and the server is told of none
+                if gate is not Gate.COHORT_DIFFERENCE  # the sites' query logs answer it, and the server is told of none
             ],
             "bill": summary["bill"],
             "receipts": {

@@ -1,6 +1,6 @@
 """What a site's rows have been given to, so that no two totals give a client away by their difference.
 
-The question that the journal answers is whether these rows may enter this total. What counts is what may have been
+The question that the query log answers is whether these rows may enter this total. What counts is what may have been
 released, whatever the learner, the format or the mode: rows enter one total. A further one costs nothing where nobody
 learns more about few clients from it, which takes survivors that were signed; everything else is for the site's owner
 to allow, by number. Another question is what is computed of the rows, in whatever total: one thing, and the later sums
@@ -98,7 +98,7 @@ class LoggedTotal:
 
     Args:
         total: the digest of the sum.
-        rows: the fingerprint of the rows that are in it; under the journal's own key it tells nothing of them.
+        rows: the fingerprint of the rows that are in it; under the query log's own key it tells nothing of them.
         survivors: whose total it is; empty where that was not shown, and where a helper's entry names nobody.
         n_vectors: how many clients are in it; 0 where that was not shown.
         configuration: the digest of the learner's configuration; empty where this site helped, or nobody said one.
@@ -211,7 +211,7 @@ class QueryLog:
     def check(self, protocol: SumProtocol) -> None:
         """Refuse rows that could enter a sum's total under no survivors; ask after ``note`` and before they are used.
 
-        A client that is asked for its consent after its vector must not wait for that: the other clients' journals
+        A client that is asked for its consent after its vector must not wait for that: the other clients' query logs
         know nothing of these rows, and would let the total be released with them in it.
 
         Raises:
@@ -334,7 +334,7 @@ class QueryLog:
         noted = self._store.run("SELECT subject, run, grown FROM vectors WHERE total = ?", protocol.digest)
         if not noted:
             raise ConsentRefusedError(
-                "the journal must know of which rows a vector is, and was told of none for this sum: call note() "
+                "the query log must know of which rows a vector is, and was told of none for this sum: call note() "
                 "before the vector leaves; or its file was lost, then begin a new session"
             )
         subject, run, grown = noted[0]
@@ -485,7 +485,7 @@ def _continues(new: _Entry, earlier: list[_Entry]) -> bool:
     """Whether a total belongs to a run whose first one was agreed to.
 
     Where survivors are shown, they follow from those of the run's other totals. Where not, it is a later sum than all
-    that were agreed to: helpers see who survives in each, and keep a journal too.
+    that were agreed to: helpers see who survives in each, and keep a query log too.
     """
     of_run = _of_its_run(new, earlier)
     if new.survivors is not None:

@@ -153,7 +153,7 @@ class Site:
         Args:
             session: which.
             results: what the server gives, if there is something.
-            failure: what proves that the session's sum failed; then the journal counts it no more.
+            failure: what proves that the session's sum failed; then the query log counts it no more.
 
         Raises:
             WireError: results that the server did not sign, or no model. The session is over all the same.
@@ -176,12 +176,12 @@ class Site:
             self._sweep()
 
     def accept_loss(self) -> int:
-        """Go on with a journal that is behind its second place; return how many entries that one counted.
+        """Go on with a query log that is behind its second place; return how many entries that one counted.
 
         The rows that this site has now count as being in a total that nothing can be compared with.
 
         Raises:
-            SiteFileError: the journal is not behind, so that nothing is to be accepted.
+            SiteFileError: the query log is not behind, so that nothing is to be accepted.
         """
         client = self._file.client
         rows = [] if client is None else [client.rows()]
@@ -203,7 +203,7 @@ class Site:
             check: whether to look at every page of the file too.
 
         Returns:
-            None where there is no journal.
+            None where there is no query log.
 
         Raises:
             SiteFileError: a sum is at work, or the file is damaged or, if checked, behind its second place.
@@ -246,7 +246,7 @@ class Site:
                 self._store.end(proposal.session)
 
     def _free(self, session: bytes, failure: bytes) -> None:
-        """Take a failed sum out of the journal, where its helpers certify that it failed."""
+        """Take a failed sum out of the query log, where its helpers certify that it failed."""
         for proposal in self._store.running():
             if failure and proposal.session == session:
                 protocol = Session.of(proposal, self._file.roster).protocol

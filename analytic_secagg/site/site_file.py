@@ -242,7 +242,7 @@ class Allowance(StrictModel):
     Args:
         further_totals: how many totals, or computations, more. They may give this site, or another one, away.
         refused_tries: how many computations of its rows may have ended in no vector before another one is tried.
-        head: the second place of the journal's count and head hash (``analytic_secagg.site.query_log_head``);
+        head: the second place of the query log's count and head hash (``analytic_secagg.site.query_log_head``);
             ``state.head`` beside the folder ``state`` where the file names none.
     """
 
@@ -258,7 +258,7 @@ class SiteFile(StrictModel):
         roster: its copy of the operator's roster.
         demands: what it demands of a sum (``[policy]`` in the file).
         journal: how many totals its rows may enter beside those that cost nothing.
-        state: a folder of its own for running sessions, and for the journal.
+        state: a folder of its own for running sessions, and for the query log.
         client: its role as a contributor, if it has one.
         privacy: what its rows may cost; with it the site takes part in sums with noise only, without in exact ones.
         helpers: its roles beside clients and server, such as a committee's helper or the key holder; in the file a

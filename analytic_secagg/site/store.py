@@ -1,4 +1,4 @@
-"""A site's running sessions and its journal: one SQLite file in a folder of its own. A session id is used once.
+"""A site's running sessions and its query log: one SQLite file in a folder of its own. A session id is used once.
 
 Every write is a transaction that is on the disk before it returns, so what a party says is stored before it leaves. Who
 works in the file holds its exclusive lock until the end, so there is one process at a time, and no other can have
@@ -72,7 +72,7 @@ class SessionStore:
     Args:
         path: a folder of mode 0700 on a local disk; it is created where it is missing.
         now: the time in seconds of the epoch.
-        head: the second place of the journal's count and head hash; a file beside the folder where none is named.
+        head: the second place of the query log's count and head hash; a file beside the folder where none is named.
     """
 
     def __init__(self, path: Path, *, now: Callable[[], float] = time.time, head: Path | None = None) -> None:
@@ -85,10 +85,10 @@ class SessionStore:
         """Keep every other process out, also one that a deadline left behind.
 
         Args:
-            is_behind: whether to go on although the journal is behind its second place, which its owner accepts.
+            is_behind: whether to go on although the query log is behind its second place, which its owner accepts.
 
         Raises:
-            SiteFileError: the folder cannot be made or written to, or others may enter it; or the journal is behind.
+            SiteFileError: the folder cannot be made or written to, or others may enter it; or the query log is behind.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)

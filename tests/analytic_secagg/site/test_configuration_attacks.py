@@ -252,4 +252,4 @@ def test_a_copy_of_the_state_taken_while_a_vector_is_made_is_behind(
     server = LyingServer(trial)
     with suppress(SecureSumError, DeploymentError):
         server.total(proposal(two))
-    assert "the journal must have the" in server.refused[5]
+    assert "the query log must have the" in server.refused[5]

@@ -1,4 +1,4 @@
-"""The journal by itself: which rows it takes for the same, what is free, what counts, and that it outlives a crash."""
+"""The query log by itself: which rows are the same, what is free, what counts, and that it outlives a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal's second place: a lost or restored journal is noticed, and its site does not start."""
+"""The query log's second place: a lost or restored query log is noticed, and its site does not start."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def enter(own: QueryLog, number: int, survivors: tuple[int, ...] = CLIENTS) -> N
 
 
 def older_copy(tmp_path: Path) -> None:
-    """A journal of two totals, put back to where it had one."""
+    """A query log of two totals, put back to where it had one."""
     with journal(tmp_path) as own:
         enter(own, 1)
     shutil.copytree(tmp_path / "state", tmp_path / "backup")
@@ -284,7 +284,7 @@ def test_a_restored_state_makes_no_second_total(
     second = tmp_path / "2.head" if is_named else state(trial, 2).with_name("state.head")
     file = str(trial.folder / "site-2" / "site.toml")
     assert main(["health", file]) == 1
-    assert f"FAIL journal: the journal must have the 4 entries that {second} counts" in capsys.readouterr().out
+    assert f"FAIL query log: the query log must have the 4 entries that {second} counts" in capsys.readouterr().out
     assert main(["check-site", file]) == 2
     assert BEHIND in " ".join(capsys.readouterr().err.split())
     assert main(["accept-loss", file]) == 0

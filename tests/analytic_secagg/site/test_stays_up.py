@@ -44,8 +44,8 @@ def test_the_log_is_lines_of_json_without_rows_or_keys(trial: Trial) -> None:
 @pytest.mark.parametrize(
     ("breaks", "said"),
     [
-        ("", "ok   journal: none yet"),
-        ("journal", "FAIL journal: "),
+        ("", "ok   query log: none yet"),
+        ("journal", "FAIL query log: "),
         ("rows", "FAIL rows: "),
         ("receipt", "FAIL receipts: 1 do not hold: 0; the command inspect says why"),
         ("ledger", "FAIL budget: "),
