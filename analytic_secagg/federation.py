@@ -184,7 +184,7 @@ class Step(Generic[M]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SumRecord:
-    """What happened in one sum; all of it public.
+    """Record of one sum; all of it public.
 
     Args:
         layout: of its vectors.
@@ -246,12 +246,12 @@ class Federation(Generic[M]):
 
     @property
     def sums(self) -> tuple[SumRecord, ...]:
-        """What happened so far, sum by sum."""
+        """Records of the sums so far."""
         return tuple(self._sums)
 
     @property
     def model(self) -> M:
-        """What has been learned so far; complete once ``next_sum`` is None."""
+        """The model so far; complete once ``next_sum`` is None."""
         return self._model
 
     @property

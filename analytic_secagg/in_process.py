@@ -27,7 +27,7 @@ Tick = Callable[[], None]
 
 @dataclass(slots=True, kw_only=True)
 class Cost:
-    """What one party sent, received and computed over all sums of a run.
+    """Messages, bytes and seconds of one party over all sums of a run.
 
     ``statistics_seconds``, the time a client spent on its statistics, is part of ``seconds``.
     """

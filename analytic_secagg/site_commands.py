@@ -34,14 +34,14 @@ from secagg.primitives.identity import IdentityKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderOptions:
-    """Of commands that make a folder."""
+    """Options of commands that make a folder."""
 
     folder: Path = option("a new folder", file, positional=True, metavar="FOLDER")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialOptions(FolderOptions):
-    """Of every engine's command ``trial``."""
+    """Options of every engine's command ``trial``."""
 
     sites: int = option("clients", partial(whole, at_least=MIN_SITES), default=5, metavar="N")
     helpers: int = option("committee helpers", natural, default=2, metavar="N")
@@ -50,21 +50,21 @@ class TrialOptions(FolderOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyOptions:
-    """Of the commands that make a key."""
+    """Options of the commands that make a key."""
 
     file: Path = option("where the secret half goes; never replaced", file, positional=True, metavar="FILE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RosterOptions:
-    """Of the command ``roster``."""
+    """Options of the command ``roster``."""
 
     file: Path = option("the roster, TOML", file, positional=True, metavar="FILE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationOptions:
-    """Of the command ``configuration``."""
+    """Options of the command ``configuration``."""
 
     folder: Path = option("of a run's settings: an app, or a job", file, positional=True, metavar="FOLDER")
     roster: Path = option("the roster, TOML", file, positional=True, metavar="ROSTER")
@@ -75,14 +75,14 @@ class ConfigurationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteOptions:
-    """Of the commands ``check-site``, ``accept-loss`` and ``ledger``."""
+    """Options of the commands ``check-site``, ``accept-loss`` and ``ledger``."""
 
     file: Path = option("the site's own file, TOML", file, positional=True, metavar="FILE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochOptions(SiteOptions):
-    """Of the command ``epoch``."""
+    """Options of the command ``epoch``."""
 
     number: int | None = option(
         "of the new epoch; the next one if left out", partial(whole, at_least=1), default=None, metavar="N"

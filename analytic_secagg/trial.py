@@ -87,7 +87,7 @@ output = "models"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Where everything of a trial lies.
+    """A test deployment in one folder.
 
     Args:
         folder: the trial's folder.

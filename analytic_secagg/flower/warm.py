@@ -1,4 +1,4 @@
-"""What keeps Flower's processes warm and awake: forks of one that has read everything, and pauses that follow messages.
+"""Fork server and back-off for Flower's processes: forks of one that has read everything, pauses that follow messages.
 
 Flower starts an interpreter for every message, which reads Flower's libraries and this one anew: most of what a message
 costs. A ``Nursery`` has read them, and has seen no message; it waits and forks for each. As before every message has a
@@ -87,7 +87,7 @@ class Nursery:
             orders.close()
 
     def _is_begun(self, order: tuple[list[str], bool, int]) -> bool:
-        """Whether the nursery forked for an order; one that ends before it says so has maybe not."""
+        """Return whether the fork server forked for an order; one that ends before it says so has maybe not."""
         try:
             self._orders.send(order)
             return bool(self._orders.recv())

@@ -60,7 +60,7 @@ def _serve(server: ssl.SSLSocket, file: Path) -> None:
 
 
 def _is_over(seconds: float | None, server: ssl.SSLSocket | None = None) -> bool:
-    """Whether the input ended; waits so long for that, or until the server says something."""
+    """Return whether the input ended; wait so long for that, or until the server sends something."""
     waiting = [sys.stdin] if server is None else [sys.stdin, server]
     if server is not None and server.pending():
         return False

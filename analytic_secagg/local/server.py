@@ -122,7 +122,7 @@ class SocketTransport:
                     return None
 
     def _is_newest(self, node: NodeId, letters: queue.SimpleQueue[_Letter]) -> bool:
-        """Whether this is how the node is spoken to; no newer connection of its name stands in the place."""
+        """Return whether this is the newest connection of the node."""
         return self._connected.get(node, (None,))[0] is letters
 
     def _deliver(self, letter: _Letter, connection: ssl.SSLSocket) -> None:
@@ -148,7 +148,7 @@ class SocketTransport:
 
 
 def _stands(connection: ssl.SSLSocket) -> bool:
-    """Whether its other end is open, as far as this host knows; nothing is read."""
+    """Return whether its other end is open, as far as this host knows; nothing is read."""
     try:
         with socket.socket(fileno=os.dup(connection.fileno())) as raw:
             return raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""

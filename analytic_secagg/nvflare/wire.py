@@ -106,7 +106,7 @@ class TaskTransport:
         self._settle(client_task.task, answer_of(client_task.result))
 
     def _close(self, task: Task, fl_ctx: FLContext) -> None:
-        """What ended without an answer is lost."""
+        """Settle a task that ended without an answer."""
         self._settle(task, NoReply(_ENDS.get(task.completion_status, "its task ended without an answer")))
 
     def _settle(self, task: Task, answer: bytes | NoReply) -> None:

@@ -83,7 +83,7 @@ def with_announcements(
 
 
 class _Known:
-    """What helpers announced; of epochs the newest, also from earlier sums.
+    """Announcements of helpers; of epochs the newest, also from earlier sums.
 
     Args:
         mode: of the sum.

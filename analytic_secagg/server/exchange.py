@@ -103,7 +103,7 @@ class _Round:
     volume: int = 0
 
     def is_over(self, deadlines: Deadlines, now: float) -> bool:
-        """Whether nobody is worth waiting for any more."""
+        """Return whether nobody is worth waiting for any more."""
         left = {*self.waiting.values(), *self.unasked}
         if now >= self.ends:
             return True
@@ -142,11 +142,11 @@ class Exchange:
         """Where each party was that said something good last."""
 
     def online(self) -> list[NodeId]:
-        """Who can be reached now. It is the engine's word and proves nothing; identities do."""
+        """Return the nodes that can be reached now. It is the engine's word and proves nothing; identities do."""
         return sorted(self._transport.nodes())
 
     def everybody(self) -> list[NodeId]:
-        """Who can be reached now, and whoever was asked before: a node may be back at any moment."""
+        """Return the nodes that can be reached now, and those asked before: a node may be back at any moment."""
         return sorted({*self.online(), *self._met})
 
     def ask(
@@ -251,11 +251,11 @@ class SessionExchange:
         self._exchange, self._progress = exchange, progress
 
     def everybody(self) -> list[NodeId]:
-        """As ``Exchange.everybody``."""
+        """Return ``Exchange.everybody``."""
         return self._exchange.everybody()
 
     def ask(self, title: str, kind: str, contents: Mapping[NodeId, bytes], take: Take, deadlines: Deadlines) -> None:
-        """As ``Exchange.ask``, with one call of ``take`` for each party in an answer."""
+        """Ask as ``Exchange.ask``, with one call of ``take`` for each party in an answer."""
 
         def take_all(node: NodeId, content: bytes) -> int:
             try:

@@ -20,7 +20,7 @@ from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, message_type
 
 @dataclass(slots=True)
 class NodeAddresses:
-    """Where the parties of a sum, or of all sums of a series, are.
+    """Nodes of the parties of a sum, or of all sums of a series.
 
     Args:
         node_of: each party's node.
@@ -120,7 +120,7 @@ class GridSum:
         return self._finish()
 
     def certify(self, failure: FailureSession) -> bytes:
-        """What proves that this sum failed; empty where too few of those who can tell say so, or none is there."""
+        """Return the proof that this sum failed; empty where too few helpers certify it, or none is there."""
         self._listening = failure
         try:
             self._request(failure.requests())
@@ -174,7 +174,7 @@ class GridSum:
             self._feed(node, party, message)
 
     def _feed(self, node: NodeId, party: PartyId, message: bytes) -> bool:
-        """Whether it was taken; nothing said is nothing wrong. That a helper is here is no message of the sum."""
+        """Return whether a message was taken; an empty one is fine, and presence is no message of the sum."""
         if not message:
             return True
         try:
@@ -193,7 +193,7 @@ class GridSum:
 
 
 def _name(message: bytes) -> str:
-    """What a message says; of a bundle, what stands first in it."""
+    """Return the name of a message's type; of a bundle, that of its first message."""
     type_ = message_type(message)
     if type_ is MessageType.BUNDLE:
         type_ = message_type(message[HEADER_BYTES + PART_SIZE_BYTES :])

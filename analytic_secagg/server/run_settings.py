@@ -32,7 +32,7 @@ from secagg.dp import PrivacyError
 
 
 class RunSettings(StrictModel):
-    """What is to be trained, how it is summed, and how long anybody is waited for. All of it is public.
+    """Public settings of a run: what is trained, how it is summed, and how long anybody is waited for.
 
     Args:
         learner: name of the closed form.
@@ -127,7 +127,9 @@ class RunSettings(StrictModel):
         return validated(cls, run_config, RunSettingsError, whole="the run configuration")
 
     def release_policy(self, roster: Roster) -> ReleasePolicy:
-        """What a total, and each part of one, must be before a model is made of it; sites and sums ask more of a total.
+        """Return what a total, and each part of one, must be before a model is made of it.
+
+        Sites and sums ask more of a total.
 
         Args:
             roster: whose thresholds hold where it states some. Of clients that are given the total, which take their
@@ -256,7 +258,7 @@ class RunSettings(StrictModel):
 
     @property
     def in_series(self) -> bool:
-        """Whether sums carry each other's set-up: of several without noise or receipts, in a mode that can."""
+        """Whether sums carry each other's set-up: several without noise or receipts, in a mode that can."""
         return (
             not self.epsilon
             and self.receipts == NO_RECEIPTS
@@ -266,7 +268,7 @@ class RunSettings(StrictModel):
 
     @property
     def privacy(self) -> PrivacyPlan | None:
-        """What noise promises; None for exact totals.
+        """Promise of the noise; None for exact totals.
 
         Raises:
             RunSettingsError: parameters that it cannot have.

@@ -1,4 +1,4 @@
-"""What a helper announced for one session and knows alone since then, sealed in the site's folder until it is used."""
+"""Key pair of one session: a helper's announcement and the secret that goes with it, sealed in the site's store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a site is spoken to, whatever engine carries the words: no more leaves it than an answer or a bland code."""
+"""Handler of the server's messages at a site, for every engine: only an answer or a bland code leaves it."""
 
 from __future__ import annotations
 

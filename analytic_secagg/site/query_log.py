@@ -1,4 +1,4 @@
-"""What a site's rows have been given to, so that no two totals give a client away by their difference.
+"""Query log of a site: the totals that its rows entered, so that no two give a client away by their difference.
 
 The question that the query log answers is whether these rows may enter this total. What counts is what may have been
 released, whatever the learner, the format or the mode: rows enter one total. A further one costs nothing where nobody
@@ -46,7 +46,7 @@ _Vector = PartyId | tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlace:
-    """Where a sum stands among those of its run, as far as a client can tell.
+    """Place of a sum among those of its run, as far as a client can tell.
 
     Args:
         session: its session; the sums of a series share one.
@@ -88,7 +88,7 @@ class _Entry:
     is_clean: bool = True
 
     def is_comparable(self, other: _Entry) -> bool:
-        """Whether both are of the same rows and cohort, and it was shown of whom this one is."""
+        """Return whether both are of the same rows and cohort, and this one's survivors were shown."""
         return self.survivors is not None and (self.subject, self.cohort) == (other.subject, other.cohort)
 
 
@@ -174,7 +174,7 @@ class QueryLog:
             )
 
     def _computes_more(self, noted: _Entry) -> bool:
-        """Whether something was made of some of these rows, and this is no later sum of that run."""
+        """Return whether something was made of some of these rows, and this is no later sum of that run."""
         related = self._related(noted.subject)
         made = [
             (of_run, size)
@@ -201,7 +201,7 @@ class QueryLog:
         self._store.run("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?, ?)", *values)
 
     def rows_of(self, protocol: SumProtocol) -> bytes:
-        """What a committee's helpers shall know the rows by that were noted for a sum (``PartySecrets.rows``).
+        """Return the fingerprint by which a committee's helpers know the rows noted for a sum (``PartySecrets.rows``).
 
         It is the same for the same rows in whatever sum, and without this site's own key it tells nothing else.
         """
@@ -372,7 +372,7 @@ class QueryLog:
             )
 
     def _is_paid(self, new: _Entry) -> bool:
-        """Whether the owner allowed what is computed, and this is the first total of it."""
+        """Return whether the owner allowed what is computed, and this is the first total of it."""
         run = (new.run, new.subject)
         is_allowed = self._store.run("SELECT 1 FROM computations WHERE (run, subject) = (?, ?) AND allowed", *run)
         return bool(is_allowed) and not self._store.run("SELECT 1 FROM totals WHERE (run, subject) = (?, ?)", *run)
@@ -384,7 +384,7 @@ class QueryLog:
         )
 
     def _reason_against(self, new: _Entry, earlier: list[_Entry], n_clients: int) -> str:
-        """Why a total is not free; empty if it is."""
+        """Return why a total is not free; empty if it is."""
         if not earlier:
             return ""
         if new.survivors is None:
@@ -453,7 +453,7 @@ class QueryLog:
         return {subject, *(other for other, tags in known.items() if np.isin(own, tags).any())}
 
     def _fingerprint(self, rows: ClientRows) -> tuple[bytes, bytes]:
-        """What these rows are known by, in whatever order: their fingerprint, and a tag of each one's features."""
+        """Return the fingerprint of these rows in whatever order, and a tag of each one's features."""
         key, targets = self._key(), rows.targets if rows.targets.ndim > 1 else rows.targets[:, None]
         tags, whole = [], []
         weights = [1] * len(rows) if rows.weights is None else rows.weights.tolist()
@@ -472,7 +472,7 @@ class QueryLog:
 
 
 def _adds_nothing(new: _Entry, agreed: list[_Entry]) -> bool:
-    """Whether a total is of groups of clients that totals of the same rows which were agreed to are of already."""
+    """Return whether a total tells no more than the totals of the same rows that were agreed to before."""
     known = [entry.survivors or () for entry in agreed if entry.is_comparable(new)]
     return new.survivors is not None and fewest_left(known, new.survivors, owner=_owner) is None
 
@@ -482,7 +482,7 @@ def _of_its_run(new: _Entry, earlier: list[_Entry]) -> list[_Entry]:
 
 
 def _continues(new: _Entry, earlier: list[_Entry]) -> bool:
-    """Whether a total belongs to a run whose first one was agreed to.
+    """Return whether a total belongs to a run whose first one was agreed to.
 
     Where survivors are shown, they follow from those of the run's other totals. Where not, it is a later sum than all
     that were agreed to: helpers see who survives in each, and keep a query log too.
@@ -502,7 +502,7 @@ def _cohort(protocol: SumProtocol) -> bytes:
 
 
 def _canonical(values: NDArray[Any]) -> NDArray[np.float64]:
-    """As numbers, so that neither a type nor the sign of a zero makes other rows of them."""
+    """Return values as numbers, so that neither a type nor the sign of a zero makes other rows of them."""
     numbers: NDArray[np.float64] = np.ascontiguousarray(values, dtype=np.float64) + 0.0
     return numbers
 
@@ -513,7 +513,7 @@ def _mac(key: bytes, *parts: bytes) -> bytes:
 
 
 def _owner(vector: object) -> object:
-    """Whose a vector is: of what a client lends to several totals with different rows each hides it alone."""
+    """Return the owner of a vector: with different rows in several totals, each of its vectors hides it alone."""
     return vector[0] if isinstance(vector, tuple) else vector
 
 
@@ -525,7 +525,7 @@ def _vectors(written: bytes) -> frozenset[_Vector]:
 
 
 def _written(survivors: Survivors | None) -> bytes:
-    """Nothing stands for survivors that were not shown: a total has some."""
+    """Encode survivors; empty where they were not shown, since a total has some."""
     return b"".join(_number(party) for party in sorted(survivors or ()))
 
 

@@ -37,7 +37,7 @@ class QueryLogHead:
     run: Callable[..., list[tuple[Any, ...]]]
 
     def problem(self, *, is_there: bool = True) -> str:
-        """Why the query log cannot be trusted to know all totals; empty if it can. It changes nothing.
+        """Return why the query log cannot be trusted to know all totals; empty if it can. It changes nothing.
 
         Args:
             is_there: whether the query log has a file at all.

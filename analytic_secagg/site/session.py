@@ -70,7 +70,7 @@ def config_of(proposal: TrainingProposal, roster: Roster) -> SessionConfig:
 
 
 def _config_of(proposal: TrainingProposal, roster: Roster, step: Step[Any]) -> SessionConfig:
-    """All that a party received goes into the session's context; an announcement has a place of its own."""
+    """Put all that a party received into the session's context; an announcement has a field of its own."""
     if proposal.mode not in MODES:
         raise ConfigurationError(f"a mode is one of {', '.join(MODES)}")
     mode = MODES[proposal.mode]

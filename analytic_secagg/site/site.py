@@ -64,7 +64,7 @@ class Site:
         self._store = SessionStore(file.state, now=now, head=file.journal.head)
 
     def announce(self, proposal: TrainingProposal) -> Messages:
-        """What this site's helpers say to everybody before a sum: nothing where it has none of the sum's.
+        """Return what this site's helpers announce to everybody before a sum; nothing where it has none of the sum's.
 
         A committee's helper says the key that boxes are sealed to in its running epoch, and begins one where none is.
         The key holder says the signed public context of a fresh key pair, the same one if it was asked before. The
@@ -229,7 +229,7 @@ class Site:
             raise DeclinedError(str(error)) from error
 
     def _sealing_key(self, own: OwnRole) -> SealingKey:
-        """That of the running epoch, or of a new one."""
+        """Return the sealing key of the running epoch, or of a new one."""
         current = epochs_of(self._store, own).current(self._now())
         return self._next_epoch(own) if current is None else current[0]
 
@@ -271,7 +271,7 @@ class Site:
         return kept.restore()
 
     def _present(self, session: Session, party: PartyId) -> bytes:
-        """What a helper says first, which a sum's own messages do not bring."""
+        """Return a helper's first message, by which it only says that it is here."""
         (own,) = (own for own in self._file.helpers if own.party == party)
         return presence_message(session.protocol, party, own.identity)
 
@@ -299,7 +299,7 @@ def _answers(parties: Mapping[PartyId, DurableClient], requests: Messages) -> Me
 
 
 def _each(parties: Iterable[PartyId], say: Callable[[PartyId], bytes]) -> Messages:
-    """What these parties say, but for those that refuse to be in the total.
+    """Collect the parties' messages; skip parties that refuse to be in the total.
 
     Raises:
         ConsentRefusedError: some refuse, and nobody else says anything.

@@ -154,7 +154,7 @@ class OwnRole:
 
 
 class RoleTable(StrictModel):
-    """What a site's file says of such a role: a number, the file of a key, and how long an epoch lasts."""
+    """Table of such a role in a site's file: a number, the file of a key, and how long an epoch lasts."""
 
     party: PartyId
     identity: IdentityFile
@@ -181,7 +181,7 @@ def _own_roles(tables: Any, info: ValidationInfo) -> Any:
 
 
 class Demands(StrictModel):
-    """What a site demands of a sum; see ``ClientPolicy``."""
+    """Table ``[policy]`` of a site's file: what it demands of a sum; see ``ClientPolicy``."""
 
     modes: Texts = frozenset({"masked"})
     min_clients: Annotated[int, Field(ge=1)] = 3
@@ -205,7 +205,7 @@ class Demands(StrictModel):
 
 
 class SitePrivacy(StrictModel):
-    """What a site's rows may cost, and the ledger that it keeps of it (``[privacy]``).
+    """Table ``[privacy]`` of a site's file: the budget of its rows, and the ledger of what was spent.
 
     Args:
         epsilon: of all noisy sums that these rows ever enter, together.
@@ -230,14 +230,14 @@ class SitePrivacy(StrictModel):
         return NoiseDemand(epsilon=epsilon, delta=self.delta, unit=self.unit, adjacency=self.adjacency)
 
     def budget(self, population: str) -> Budget:
-        """What may be spent on the rows of this name."""
+        """Return the budget of the rows of this name."""
         return Budget(
             epsilon=self.epsilon, delta=self.delta, unit=self.unit, adjacency=self.adjacency, population=population
         )
 
 
 class Allowance(StrictModel):
-    """What a site lets its rows be given to beside what costs nothing; see ``analytic_secagg.site.query_log``.
+    """Table ``[journal]`` of a site's file: limits of its query log (``analytic_secagg.site.query_log``).
 
     Args:
         further_totals: how many totals, or computations, more. They may give this site, or another one, away.
@@ -252,7 +252,7 @@ class Allowance(StrictModel):
 
 
 class SiteFile(StrictModel):
-    """What a site believes, none of which a server can change; docs/how-to/deploy-with-flower.md explains each key.
+    """Configuration of a site, which no server can change; docs/how-to/deploy-with-flower.md explains each key.
 
     Args:
         roster: its copy of the operator's roster.
@@ -346,7 +346,7 @@ class SiteFile(StrictModel):
 
     @property
     def policy(self) -> ClientPolicy:
-        """What it demands of a sum, over the clients and the server of its own roster.
+        """Demands of this site on a sum, over the clients and the server of its own roster.
 
         Modes are accepted without noise, or with it where the rows have a budget; who has no rows bears both.
         """
@@ -367,13 +367,13 @@ class SiteFile(StrictModel):
 
     @property
     def configurations(self) -> tuple[bytes, ...] | Literal["any"]:
-        """What may be computed of its rows: what its own file states, else what the roster does."""
+        """Configurations that may be computed of its rows: those of its own file, else those of the roster."""
         stated = None if self.client is None else self.client.configurations
         return self.roster.configurations if stated is None else stated
 
     @property
     def budget(self) -> Budget | None:
-        """What its rows may cost; None where nobody says."""
+        """Budget of its rows; None where nobody states one."""
         if self.privacy is None or self.client is None:
             return None
         return self.privacy.budget(f"client {self.client.party}, {Path(self.client.data).name}")
@@ -398,7 +398,7 @@ class SiteFile(StrictModel):
 
     @property
     def kept(self) -> Results:
-        """Where it keeps what runs leave."""
+        """Folder of the results that it keeps."""
         return Results(self.results or self.state.with_name("results"))
 
     @property

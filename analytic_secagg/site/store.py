@@ -171,7 +171,7 @@ class SessionStore:
             raise NoSessionError("this session began with another proposal; one session id serves one sum")
 
     def proposal(self, session: bytes) -> TrainingProposal:
-        """What a running session began with.
+        """Return the proposal that a running session began with.
 
         Raises:
             NoSessionError: there is none, or it is over.
@@ -182,15 +182,15 @@ class SessionStore:
         return TrainingProposal.from_bytes(content)
 
     def record(self, session: bytes, party: PartyId) -> Record:
-        """Where one party's session lies."""
+        """Return the record of one party's session."""
         return Record(self, session, str(party))
 
     def key_pair(self, session: bytes) -> Record:
-        """Where the key holder's keys for one session lie."""
+        """Return the record of the key holder's keys for one session."""
         return Record(self, session, _KEY_PAIR)
 
     def lasting(self, name: str) -> Record:
-        """Where something lies that no session's end takes away."""
+        """Return a record that no session's end takes away."""
         return Record(self, b"", name)
 
     def end(self, session: bytes) -> None:
@@ -206,7 +206,7 @@ class SessionStore:
         return tuple(session for session, _, _ in self._held())
 
     def running(self) -> list[TrainingProposal]:
-        """What the running sessions began with."""
+        """Return the proposals that the running sessions began with."""
         found = self.run("SELECT invitation FROM sessions WHERE invitation IS NOT NULL")
         return [TrainingProposal.from_bytes(content) for (content,) in found]
 
@@ -227,7 +227,7 @@ class SessionStore:
         )
 
     def _session(self, session: bytes) -> tuple[bytes | None, bool]:
-        """What it began with, and whether it is over."""
+        """Return the proposal that it began with, and whether it is over."""
         if not 16 <= len(session) <= 64:
             raise NoSessionError("a session id has 16 to 64 bytes")
         found = self.run("SELECT invitation FROM sessions WHERE id = ?", session)
@@ -264,7 +264,7 @@ class Record:
     name: str
 
     def load(self) -> bytes | None:
-        """What was saved last; None if nothing was."""
+        """Return what was saved last; None if nothing was."""
         found = self.folder.run("SELECT content FROM records WHERE (session, name) = (?, ?)", *self._key)
         return found[0][0] if found else None
 
