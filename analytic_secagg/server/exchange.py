@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -59,6 +60,45 @@ class Transport(Protocol):
     def receive(self, ticket: str) -> bytes | NoReply | None:
         """Return the answer to one message; None while there is none. It is asked for one at a time."""
         ...
+
+
+class Answers:
+    """Answers of one exchange, which an engine's own threads hand in and ``Transport.receive`` takes one at a time.
+
+    The first answer to a message counts, and what is late for an earlier exchange is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._number, self._open = 0, set[str]()
+        self._arrived: dict[str, bytes | NoReply] = {}
+
+    def expect(self, tickets: Iterable[str], *, number: int) -> None:
+        """Wait for answers to these messages of an exchange; call it before they are sent."""
+        with self._lock:
+            if number != self._number:
+                self._number, self._open, self._arrived = number, set(), {}
+            self._open.update(tickets)
+
+    def is_expected(self, ticket: str) -> bool:
+        """Return whether an answer to this message would count."""
+        return ticket in self._open
+
+    def settle(self, ticket: str, answer: bytes | NoReply) -> None:
+        """Keep an answer, or that there will be none."""
+        with self._lock:
+            if ticket in self._open:
+                self._arrived[ticket] = answer
+                self._open.discard(ticket)
+
+    def take(self, ticket: str) -> bytes | NoReply | None:
+        """Return the answer to a message and forget it; None while there is none."""
+        return self._arrived.pop(ticket, None)
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether every message has its answer."""
+        return not self._open
 
 
 Take = Callable[[NodeId, PartyId, bytes], None]
