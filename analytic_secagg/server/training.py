@@ -1,4 +1,16 @@
-"""A run: a learner's sums over the nodes that are online, and the model that they end in."""
+"""A run: a learner's sums over the nodes that are online, and the model that they end in.
+
+An engine calls ``train`` with its ``exchange.Transport``. For each sum that ``federation.Federation`` asks for:
+
+1. ``RunSettings.proposal`` states the sum, with a fresh session id;
+2. ``announcements.with_announcements`` adds the keys of its helpers, where the mode has any (``context``);
+3. ``grid_sum.run_sum``, or a ``grid_series.GridSeries``, sends the proposal to all nodes (``invite``), takes their
+   first messages, and then drives the server's state machine round by round (``step``) until it has a result;
+4. ``Federation.take`` makes the next model of it.
+
+At the end all nodes are told so (``end``), with the model, and the folder has it with totals, summary and log.
+``site.site`` says what a site does with each message.
+"""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def _own_roles(tables: Any, info: ValidationInfo) -> Any:
     )
 
 
-class Demands(StrictModel):
+class PolicyTable(StrictModel):
     """Table ``[policy]`` of a site's file: what it demands of a sum; see ``ClientPolicy``."""
 
     modes: Texts = frozenset({"masked"})
@@ -204,7 +204,7 @@ class Demands(StrictModel):
         return modes
 
 
-class SitePrivacy(StrictModel):
+class PrivacyTable(StrictModel):
     """Table ``[privacy]`` of a site's file: the budget of its rows, and the ledger of what was spent.
 
     Args:
@@ -236,7 +236,7 @@ class SitePrivacy(StrictModel):
         )
 
 
-class Allowance(StrictModel):
+class JournalTable(StrictModel):
     """Table ``[journal]`` of a site's file: limits of its query log (``analytic_secagg.site.query_log``).
 
     Args:
@@ -270,10 +270,10 @@ class SiteFile(StrictModel):
 
     roster: RosterFile
     state: Place
-    demands: Demands = Field(Demands(), alias="policy")
-    journal: Allowance = Allowance()
+    demands: PolicyTable = Field(PolicyTable(), alias="policy")
+    journal: JournalTable = JournalTable()
     client: ClientRole | None = None
-    privacy: SitePrivacy | None = None
+    privacy: PrivacyTable | None = None
     helpers: Annotated[tuple[OwnRole, ...], BeforeValidator(_own_roles)] = Field((), alias="own roles")
     results: Place | None = None
     forget_hours: Annotated[float, Field(ge=0)] = 24.0
