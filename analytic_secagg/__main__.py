@@ -59,7 +59,7 @@ def _run_engine(name: str, argv: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
-    """Of the command ``verify``."""
+    """Options of the command ``verify``."""
 
     model: Path | None = option("a model's file", file, default=None, positional=True, metavar="MODEL")
     totals: Path | None = option(

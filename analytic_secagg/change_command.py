@@ -21,7 +21,7 @@ from secagg import SumResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeOptions:
-    """Of the command ``change``."""
+    """Options of the command ``change``."""
 
     model: Path = option("the model's file", file, positional=True, metavar="MODEL")
     totals: Path = option("the file of the totals it was made of", file, positional=True, metavar="TOTALS")
@@ -120,7 +120,7 @@ def _write(contents: dict[Path, bytes]) -> None:
 
 
 def _record(options: ChangeOptions, learner: Any, found: Changed[Any], totals: bytes) -> dict[str, Any]:
-    """What is filed about a change, all of it public: of whom both totals then show the sum, and why that was done."""
+    """Return the public record of a change: of whom both totals then show the sum, and why that was done."""
     return {
         "change": found.change.value,
         "batch": list(found.batch),

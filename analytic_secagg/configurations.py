@@ -1,4 +1,4 @@
-"""What a run computes, before any row is tried on it: the configuration that owners of rows agree on, its digest."""
+"""Configurations: a run's learner and all its parameters, which owners of rows agree on by a digest before any sum."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from secagg.encoding import split_parts
 
 
 def configuration_digest(learner: AnalyticLearner[Any]) -> bytes:
-    """SHA-256 of the learner's name and all that it is made with: what a roster or a site's file pins.
+    """Return the SHA-256 of the learner's name and all its parameters, which a roster or a site's file lists.
 
     An evaluation's has the configuration of the model that is judged, and not the model.
     """
@@ -20,7 +20,7 @@ def configuration_digest(learner: AnalyticLearner[Any]) -> bytes:
 
 
 def described(learner: AnalyticLearner[Any]) -> dict[str, Any]:
-    """The same for people: the learner's name and parameters, nested as the learner is.
+    """Return the learner's name and parameters as people read them, nested as the learner is.
 
     Example:
         >>> from analytic import AFL, RowFormat
@@ -33,7 +33,7 @@ def described(learner: AnalyticLearner[Any]) -> dict[str, Any]:
 
 
 def digests(value: object) -> tuple[bytes, ...]:
-    """The digests that a file lists, 64 hexadecimal digits each.
+    """Return the digests that a file lists, 64 hexadecimal digits each.
 
     Raises:
         ValueError: another value.

@@ -24,11 +24,10 @@ from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from analytic_secagg.code_version import PACKAGES, code_version
 from analytic_secagg.console.declaration import Command
+from analytic_secagg.console.findings import Finding, fail, ok, print_report, warn
 from analytic_secagg.modes import MODES
 from secagg import conformance
 from secagg.primitives.known_answers import wrong_answers
-
-FINE, NOTE, WRONG = "fine", "note", "WRONG"
 
 KNOWN_WEIGHTS = "d76f3c11bc3f5fe1bd9d4a893ed8a6d90ed2a72e38140217b4b2c5db3bba1c2b"
 """SHA-256 of the weights of ``_fixed_model`` on every machine."""
@@ -39,35 +38,32 @@ EARLIEST = 1767225600
 _UNSYNCHRONISED = 5
 """TIME_ERROR of adjtimex(2)."""
 
-Finding = tuple[str, str]
-"""A verdict, and what was found and what to do."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorOptions:
-    """Of the command ``doctor``: none."""
+    """Options of the command ``doctor``: none."""
 
 
 def _versions() -> Iterator[Finding]:
     code = code_version()
-    yield FINE, f"Python {sys.version.split()[0]}, analytic-secagg {code.version}, its modules' digest {code.sha256}"
+    yield ok(f"Python {sys.version.split()[0]}, analytic-secagg {code.version}, its modules' digest {code.sha256}")
     for requirement in metadata.requires("analytic-secagg") or ():
         if "extra ==" not in requirement:
             yield from _version(requirement)
 
 
 def _version(requirement: str) -> Iterator[Finding]:
-    """Nothing where the package is there and in range."""
+    """Look for the package of one requirement; find nothing where it is there and in range."""
     match = re.match("[A-Za-z0-9_.-]+", requirement)
     assert match is not None, "a requirement begins with a name"
     try:
         found = metadata.version(match[0])
     except metadata.PackageNotFoundError:
-        yield WRONG, f"{match[0]} is missing; pip install '{requirement}'"
+        yield fail(f"{match[0]} is missing", f"pip install '{requirement}'")
         return
     for sign, bound in re.findall("(>=|<)([0-9.]+)", requirement):
         if (_numbers(found) >= _numbers(bound)) != (sign == ">="):
-            yield WRONG, f"{match[0]} is {found}, and {requirement} is needed; pip install '{requirement}'"
+            yield fail(f"{match[0]} is {found}, and {requirement} is needed", f"pip install '{requirement}'")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -81,11 +77,11 @@ def _code() -> Iterator[Finding]:
     changed = [str(file) for file, value in of_packages.items() if _record_hash(Path(str(file.locate()))) != value]
     if changed:
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-        yield WRONG, f"changed since the installation: {', '.join(changed[:3])}{more}; install the release again"
+        yield fail(f"changed since the installation: {', '.join(changed[:3])}{more}", "install the release again")
     elif of_packages:
-        yield FINE, f"all {len(of_packages)} files are those of the wheel that was installed"
+        yield ok(f"all {len(of_packages)} files are those of the wheel that was installed")
     else:
-        yield NOTE, "installed from a source folder (pip install -e), which has no list of files to compare with"
+        yield warn("installed from a source folder (pip install -e), which has no list of files to compare with")
 
 
 def _record_hash(path: Path) -> str:
@@ -97,27 +93,25 @@ def _record_hash(path: Path) -> str:
 
 def _primitives() -> Iterator[Finding]:
     if wrong := wrong_answers():
-        yield (
-            WRONG,
-            f"other results than the known ones: {', '.join(wrong)}; reinstall cryptography and analytic-secagg",
-        )
+        remedy = "reinstall cryptography and analytic-secagg"
+        yield fail(f"other results than the known ones: {', '.join(wrong)}", remedy)
     else:
-        yield FINE, "keys, signatures, boxes, shares and masks have the known results"
+        yield ok("keys, signatures, boxes, shares and masks have the known results")
 
 
 def _vectors() -> Iterator[Finding]:
     if different := conformance.differences():
-        yield WRONG, f"not as published: {', '.join(sorted(different)[:3])}; install the release again"
+        yield fail(f"not as published: {', '.join(sorted(different)[:3])}", "install the release again")
     else:
-        yield FINE, f"{conformance.count()} published vectors are reproduced, byte for byte"
+        yield ok(f"{conformance.count()} published vectors are reproduced, byte for byte")
 
 
 def _extras() -> Iterator[Finding]:
     there = [name for name, mode in MODES.items() if not mode.missing_extra]
-    yield FINE, f"modes that run here: {', '.join(there)}"
+    yield ok(f"modes that run here: {', '.join(there)}")
     for name, mode in MODES.items():
         if mode.missing_extra:
-            yield NOTE, f"{name} needs more: {mode.missing_extra}"
+            yield warn(f"{name} needs more", mode.missing_extra)
 
 
 def _extensions() -> Iterator[Finding]:
@@ -126,10 +120,10 @@ def _extensions() -> Iterator[Finding]:
         found = installed(group)
         for one in found:
             place = "" if one.dist is None else f", in {one.dist.locate_file('')}"
-            yield NOTE, f"{group.kind} {one.name}: {origin(one)}{place}"
+            yield ok(f"{group.kind} {one.name}: {origin(one)}{place}")
         for name, times in Counter(one.name for one in found).items():
             if times > 1:
-                yield WRONG, f"{times} packages have a {group.kind} {name}, and neither runs: uninstall all but one"
+                yield fail(f"{times} packages have a {group.kind} {name}, and neither runs", "uninstall all but one")
 
 
 def _fixed_model() -> str:
@@ -144,35 +138,35 @@ def _arithmetic() -> Iterator[Finding]:
     libraries = {f"{one['internal_api']} {one['version']} ({one['num_threads']} threads)" for one in threadpool_info()}
     found = _fixed_model()
     if found == KNOWN_WEIGHTS:
-        yield FINE, f"the weights of known rows have the bits that they have everywhere, with {', '.join(libraries)}"
+        yield ok(f"the weights of known rows have the bits that they have everywhere, with {', '.join(libraries)}")
     else:
-        yield WRONG, f"known rows give weights {found[:16]} and not {KNOWN_WEIGHTS[:16]}; reinstall numpy and scipy"
+        yield fail(f"known rows give weights {found[:16]} and not {KNOWN_WEIGHTS[:16]}", "reinstall numpy and scipy")
 
 
 def _entropy() -> Iterator[Finding]:
     try:
         if hasattr(os, "getrandom"):  # elsewhere than on Linux there is always enough
             os.getrandom(32, os.GRND_NONBLOCK)
-        yield FINE, "the system's generator of random bytes is ready"
+        yield ok("the system's generator of random bytes is ready")
     except BlockingIOError:
-        yield WRONG, "the system has no random bytes yet: wait after a boot, or give a virtual machine virtio-rng"
+        yield fail("the system has no random bytes yet", "wait after a boot, or give a virtual machine virtio-rng")
 
 
 def _clock() -> Iterator[Finding]:
-    """Epochs of helpers and certificates end by it."""
+    """Look at the clock, by which epochs of helpers and certificates end."""
     if (now := time.time()) < EARLIEST:
         shown = time.strftime("%Y-%m-%d", time.gmtime(now))
-        yield WRONG, f"the clock shows {shown}; set it, and run chrony or timesyncd"
+        yield fail(f"the clock shows {shown}", "set it, and run chrony or timesyncd")
     elif (state := _clock_state()) == _UNSYNCHRONISED:
-        yield NOTE, "nobody sets this clock by others'; run chrony or timesyncd: helpers' epochs end by it"
+        yield warn("nobody sets this clock by others'", "run chrony or timesyncd: helpers' epochs end by it")
     elif state < 0:
-        yield NOTE, "this system does not say who sets its clock; look at chronyc tracking or timedatectl"
+        yield warn("this system does not say who sets its clock", "look at chronyc tracking or timedatectl")
     else:
-        yield FINE, "the clock is set by others'"
+        yield ok("the clock is set by others'")
 
 
 def _clock_state() -> int:
-    """What adjtimex(2) says, which reads alone where the structure is all zeros."""
+    """Return what adjtimex(2) says, which only reads where the structure is all zeros."""
     ask = getattr(ctypes.CDLL(None), "adjtimex", None)  # of Linux
     return -1 if ask is None else int(ask(ctypes.create_string_buffer(512)))
 
@@ -191,10 +185,7 @@ CHECKS = {
 
 
 def _doctor(options: DoctorOptions) -> int:
-    findings = [(name, *finding) for name, check in CHECKS.items() for finding in check()]
-    for name, verdict, text in findings:
-        print(f"{verdict:5}  {name}: {text}")
-    return int(any(verdict == WRONG for _, verdict, _ in findings))
+    return print_report((name, finding) for name, check in CHECKS.items() for finding in check())
 
 
 COMMAND = Command(
@@ -206,5 +197,5 @@ COMMAND = Command(
 """,
     options=DoctorOptions,
     run=_doctor,
-    finding="something is wrong, and a line says what to do",
+    finding="a line begins with FAIL and says what to do",
 )

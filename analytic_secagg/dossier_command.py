@@ -31,7 +31,7 @@ def _public_key(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DossierOptions:
-    """Of the command ``dossier``."""
+    """Options of the command ``dossier``."""
 
     first: Path = option(
         "the folder of a run, with its model, totals and summary", file, positional=True, metavar="RUN"
@@ -92,7 +92,7 @@ def _print_decision(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckOptions:
-    """Of the command ``check-dossier``."""
+    """Options of the command ``check-dossier``."""
 
     folder: Path = option("the dossier", file, positional=True, metavar="FOLDER")
     key: bytes = option(
@@ -116,7 +116,7 @@ def _check(options: CheckOptions) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """Of the command ``audit-plan``."""
+    """Options of the command ``audit-plan``."""
 
     hypotheses: Path = option("a TOML file of hypotheses and the rule", file, positional=True, metavar="FILE.toml")
     identity: Path = option("the key that signs", file, metavar="FILE")

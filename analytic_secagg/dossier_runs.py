@@ -18,8 +18,9 @@ from analytic_secagg.federation import Federation
 from analytic_secagg.receipts import problems as receipt_problems
 from analytic_secagg.run_account import account_of_run, account_of_sum
 from analytic_secagg.server.run_settings import RunSettings
-from analytic_secagg.site.invitation import Invitation
+from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.session import Session
 from analytic_secagg.totals import differences, totals_from_bytes
 from secagg import PartyId, Receipt, SumResult
 from secagg.errors import SecureSumError
@@ -127,7 +128,7 @@ class FiledRun:
             return "the word of who signed the plan, and of the server: the run was bound to none"
         try:
             bound = BoundPlan(content=plan, nonce=bytes.fromhex(self.said["plan"]["nonce"]))
-            session, other = Invitation.from_bytes(self.files[INVITATION]).session, [*self._of_invitation()]
+            session, other = TrainingProposal.from_bytes(self.files[INVITATION]).session, [*self._of_invitation()]
         except ERRORS as error:
             raise PlanError(
                 f"what {self.place} was bound to does not read ({self.place}/{INVITATION}): {error}"
@@ -171,7 +172,7 @@ class FiledRun:
 
     def _configuration(self) -> bytes:
         """The digest of all that the parties of the first sum agreed to."""
-        return Invitation.from_bytes(self.files[INVITATION]).agree(self.roster).protocol.digest
+        return Session.of(TrainingProposal.from_bytes(self.files[INVITATION]), self.roster).protocol.digest
 
     def _of_settings(self) -> Found:
         said, follows = self.said, account_of_run(self._settings(), self.roster, self._federation())
@@ -195,14 +196,14 @@ class FiledRun:
             yield MODEL, "its learner has another configuration than the settings in summary.json give"
 
     def _of_invitation(self) -> Found:
-        invitation, first = Invitation.from_bytes(self.files[INVITATION]), self.said["sums"][0]
-        terms = self._settings().terms(self.roster, session=bytes.fromhex(first["session"]))
-        yield from _unlike(json.loads(terms.to_bytes()), json.loads(invitation.terms), "the invitation")
-        agreed, step = invitation.agree(self.roster), self._federation().next_sum
-        if step is None or agreed.step.context != step.context:
+        proposal, first = TrainingProposal.from_bytes(self.files[INVITATION]), self.said["sums"][0]
+        stated = self._settings().proposal(self.roster, proposal.model, session=bytes.fromhex(first["session"]))
+        yield from _unlike(json.loads(stated.terms), json.loads(proposal.terms), "the invitation")
+        session, step = Session.of(proposal, self.roster), self._federation().next_sum
+        if step is None or session.step.context != step.context:
             yield INVITATION, "its learner has another configuration than the settings in summary.json give"
         receipts = [one.statement.configuration.hex() for one in self._own()[:1] if one is not None]
-        if not {first["configuration"], *receipts} <= {None, agreed.protocol.digest.hex()}:
+        if not {first["configuration"], *receipts} <= {None, session.protocol.digest.hex()}:
             yield INVITATION, "summary.json or the first total's receipt is of another sum than it invites to"
 
     def _of_totals(self) -> Found:

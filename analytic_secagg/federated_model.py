@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from analytic.errors import SpecificationError
 from analytic.layers import Linear
@@ -184,9 +185,7 @@ class FederatedModel:
         """
         if not self.learner.name.endswith("logistic"):
             raise UsageError(f"scores of {self.learner.name} are no probabilities: train learner='logistic'")
-        scores = self._scores(X)
-        odds = np.exp(scores - scores.max(axis=1, keepdims=True))
-        probabilities: FloatMatrix = odds / odds.sum(axis=1, keepdims=True)
+        probabilities: FloatMatrix = softmax(self._scores(X), axis=1)
         return probabilities
 
     def save(self, path: Path | str) -> None:
@@ -278,7 +277,7 @@ def federate(
         built, rows, chosen, dropouts=lambda number: gone, privacy=privacy, max_client_rows=max_client_rows
     )
     return FederatedModel(
-        learner=built if privacy is None else privacy.apply(built).learner,
+        learner=run.learner,
         model=run.model,
         classes=labels.classes,
         features=features,

@@ -1,5 +1,17 @@
 """A learner's sums under a mode, as one dialogue without I/O: which sum is next, what a client puts in, what comes out.
 
+In the order of calls:
+
+1. ``Federation(learner, release=..., privacy=...)``; where noise is promised its ``learner`` is the private form, and
+   ``noise`` has the cost of all sums before anything is sent;
+2. ``next_sum`` gives a ``Step``. Every party works out the same one from what it received, and binds its session to
+   ``step.context``: a client that holds another model is refused instead of summed;
+3. a mode makes the sum of the layout ``step.with_headroom(n_clients)``, and ``step.over(protocol)`` puts its noise
+   over it;
+4. ``step.charge(ledger, ...)`` books the noise, and ``step.vector(rows)`` is what a client puts in;
+5. ``take(result)``: the release policy looks at the total, the learner makes the next model of it;
+6. again from 2, until ``next_sum`` is None and ``model`` is complete.
+
 In-memory runs, the audit's recorder, private runs and every engine drive this one object, so that none of them can
 forget the digest that protects a client, the gate before a model, or the record of what happened.
 """
@@ -184,7 +196,7 @@ class Step(Generic[M]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SumRecord:
-    """What happened in one sum; all of it public.
+    """Record of one sum; all of it public.
 
     Args:
         layout: of its vectors.
@@ -246,12 +258,12 @@ class Federation(Generic[M]):
 
     @property
     def sums(self) -> tuple[SumRecord, ...]:
-        """What happened so far, sum by sum."""
+        """Records of the sums so far."""
         return tuple(self._sums)
 
     @property
     def model(self) -> M:
-        """What has been learned so far; complete once ``next_sum`` is None."""
+        """The model so far; complete once ``next_sum`` is None."""
         return self._model
 
     @property

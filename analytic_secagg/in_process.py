@@ -27,7 +27,7 @@ Tick = Callable[[], None]
 
 @dataclass(slots=True, kw_only=True)
 class Cost:
-    """What one party sent, received and computed over all sums of a run.
+    """Messages, bytes and seconds of one party over all sums of a run.
 
     ``statistics_seconds``, the time a client spent on its statistics, is part of ``seconds``.
     """
@@ -50,7 +50,8 @@ class FederatedRun(Generic[M]):
     """A finished run.
 
     Args:
-        model: the learner's complete model.
+        learner: the closed form; where totals have noise the private form of the one that was given.
+        model: its complete model.
         sums: what happened in each sum.
         costs: of each client and helper, over all sums.
         server_seconds: time of the server's sessions, of reading the totals and of the solves.
@@ -58,6 +59,7 @@ class FederatedRun(Generic[M]):
         totals: of each sum, which ``analytic_secagg.changes`` goes on from; whoever has one takes his own part off it.
     """
 
+    learner: AnalyticLearner[M]
     model: M
     sums: tuple[SumRecord, ...] = ()
     costs: dict[PartyId, Cost] = field(default_factory=dict)
@@ -127,7 +129,7 @@ def run_federation(
     federation = Federation(learner, release=None, privacy=privacy, max_client_rows=max_client_rows, sum_fits=True)
     promised = None if privacy is None else privacy.promised_survivors
     sums = mode.sums(tuple(clients), in_series=in_series and privacy is None, min_survivors=promised)
-    finished = FederatedRun(model=federation.model)
+    finished = FederatedRun(learner=federation.learner, model=federation.model)
     while (step := federation.next_sum) is not None:
         together = _Together(step.layout)
         contributions = {
@@ -170,8 +172,9 @@ class _Together:
             InvalidRowsError: then a total could leave its bound, and wrap around.
         """
         for segment, place in self._layout.slices():
-            for reached, further in ((self._above, vector), (self._below, -vector)):
-                more = np.maximum(further[place], 0)
+            own = vector[place]
+            for reached, further in ((self._above, own), (self._below, -own)):
+                more = np.maximum(further, 0)
                 if (more > segment.bound - reached[place]).any():
                     raise InvalidRowsError(
                         f"with these rows the clients' sum may leave the bound {segment.bound} of {segment.name!r}, "

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from analytic_secagg.console.arguments import file
 from analytic_secagg.console.declaration import Command, option
+from analytic_secagg.console.findings import Finding, ok, print_report, warn
 from analytic_secagg.receipts import told_by
 from analytic_secagg.site.results import NAME_DIGITS
 from analytic_secagg.site.site import Site
@@ -19,7 +20,7 @@ from secagg.errors import ReceiptError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectOptions:
-    """Of the command ``inspect``."""
+    """Options of the command ``inspect``."""
 
     site: Path = option("the site's own file", file, positional=True, metavar="SITE")
     metrics: bool = option("print numbers for Prometheus instead", default=False)
@@ -27,41 +28,43 @@ class InspectOptions:
 
 def _inspect(options: InspectOptions) -> int:
     site = SiteFile.read(options.site)
-    for line in _metrics(site) if options.metrics else _report(site):
+    if not options.metrics:
+        return print_report(_findings(site))
+    for line in _metrics(site):
         print(line)
     return 0
 
 
-def _report(site: SiteFile) -> Iterator[str]:
-    """Each total on a line of its own; receipts say more of it than the journal, which holds no names."""
+def _findings(site: SiteFile) -> Iterator[tuple[str, Finding]]:
+    """Find each total; receipts say more of it than the query log, which holds no names."""
     looked, receipts = Site(site).look(), receipts_of(site)
     if looked is None:
-        yield f"there is no journal in {site.state}: no sum came to this site yet, or it was lost"
+        yield "query log", warn(f"there is no query log in {site.state}: no sum came to this site yet, or it was lost")
     totals, _ = looked or ([], 0)
-    yield f"server {site.roster.server.hex()}, roster {site.roster.fingerprint}"
+    yield "server", ok(f"{site.roster.server.hex()}, roster {site.roster.fingerprint}")
     if site.client is not None:
         of_rows = [one for one in totals if not one.is_help]
-        yield f"client {site.client.party}: its rows are in {len(of_rows)} totals"
+        yield f"client {site.client.party}", ok(f"its rows are in {len(of_rows)} totals")
         for one in of_rows:
             name = one.total.hex()[:NAME_DIGITS]
-            named, proof = receipts.pop(name, ((), "no receipt"))
+            is_kept, (named, proof) = name in receipts, receipts.pop(name, ((), "no receipt"))
             known = named or one.survivors
             whom = f"clients {', '.join(map(str, known))}" if known else "clients that this site was not shown"
             allowed = "; its owner allowed it beside those that cost nothing" * one.is_allowed
-            computed = f"configuration {one.configuration.hex()[:NAME_DIGITS]}" if one.configuration else "unnamed"
-            yield f"  sum {name} ({computed}), rows {one.rows.hex()[:8]}, with {whom}; {proof}{allowed}"
+            computed = f"configuration {one.configuration.hex()[:NAME_DIGITS] or 'unnamed'}"
+            text = f"{computed}, rows {one.rows.hex()[:8]}, with {whom}; {proof}{allowed}"
+            yield f"sum {name}", warn(text) if is_kept and not named else ok(text)
         for name, (named, proof) in receipts.items():
-            why = f"its sum is not in the journal, which lies in {site.state}: was that lost?" if named else proof
-            yield f"  receipt {name}: {why}"
+            why = f"its sum is not in the query log, which lies in {site.state}: was that lost?" if named else proof
+            yield f"receipt {name}", warn(why)
     for own in site.helpers:
         helped = [str(one.n_vectors) for one in totals if one.is_help]
-        yield f"{own.role.name} {own.party}: it helped to release {len(helped)} totals" + (
-            f", of {', '.join(helped)} clients" if helped else ""
-        )
+        of = f", of {', '.join(helped)} clients" if helped else ""
+        yield f"{own.role.name} {own.party}", ok(f"it helped to release {len(helped)} totals{of}")
     if site.ledger is not None:
-        yield spent_in_words(site.ledger)
+        yield "privacy", ok(spent_in_words(site.ledger))
     for path in _kept(site, "*.safetensors"):
-        yield f"came back: {path}"
+        yield "came back", ok(str(path))
 
 
 def _metrics(site: SiteFile) -> Iterator[str]:
@@ -92,7 +95,7 @@ def _metric(name: str, meaning: str, value: float) -> Iterator[str]:
 
 
 def receipts_of(site: SiteFile) -> dict[str, tuple[tuple[PartyId, ...], str]]:
-    """Whom each receipt that it keeps names and what it proves, by the beginning of its sum's digest.
+    """Return whom each receipt that it keeps names and what it proves, by the beginning of its sum's digest.
 
     One that does not read, or does not hold under this roster, names nobody.
     """
@@ -112,7 +115,7 @@ def _kept(site: SiteFile, pattern: str) -> list[Path]:
 
 COMMAND = Command(
     name="inspect",
-    summary="show what a site's rows have been given to, and to whom, from its own journal and receipts",
+    summary="show what a site's rows have been given to, and to whom, from its own query log and receipts",
     examples="""examples:
   python -m analytic_secagg inspect site.toml
       each total with the clients in it and who signed it; what the site helped with; what its rows have cost

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from analytic.extensions import Group, find, installed, unknown
 from analytic_secagg.errors import UsageError
-from analytic_secagg.sum_setup import SumSetup
+from analytic_secagg.session_config import SessionConfig
 from secagg import (
     Assumptions,
     CommitteeSum,
@@ -100,10 +100,10 @@ class Mode:
     """
 
     name: str
-    make: Callable[[SumSetup], SumProtocol]
+    make: Callable[[SessionConfig], SumProtocol]
     helper: HelperRole | None = None
-    make_series: Callable[[SumSetup], MaskedSeries] | None = None
-    announce: Callable[[SumSetup, PartySecrets], tuple[bytes, PartySecrets]] | None = None
+    make_series: Callable[[SessionConfig], MaskedSeries] | None = None
+    announce: Callable[[SessionConfig, PartySecrets], tuple[bytes, PartySecrets]] | None = None
     requires: str | None = None
     extra: str | None = None
     corrupt_helpers: int | None = None
@@ -140,7 +140,7 @@ class Mode:
         """What to install before this host can take part; empty if everything is there."""
         return "" if self.installed else f"pip install 'analytic-secagg[{self.extra}]'"
 
-    def series(self, setup: SumSetup) -> MaskedSeries:
+    def series(self, setup: SessionConfig) -> MaskedSeries:
         """Return what all sums of a series share.
 
         Raises:
@@ -169,7 +169,7 @@ class Mode:
         Raises:
             secagg.errors.ConfigurationError: this mode cannot serve such a cohort.
         """
-        setup = SumSetup(
+        setup = SessionConfig(
             layout=layout,
             clients=clients,
             session_id=session_id,
@@ -201,7 +201,7 @@ class Mode:
         """
         if in_series and self.make_series is not None:
             promised = self._promised_to(clients)
-            setup = SumSetup(
+            setup = SessionConfig(
                 layout=PROBE,
                 clients=clients,
                 session_id=new_session_id(),
@@ -281,16 +281,16 @@ def _guarantee(mode: Mode, clients: tuple[PartyId, ...], min_survivors: int | No
     return parties.protocol.guarantee
 
 
-def _plain(setup: SumSetup) -> PlainSum:
+def _plain(setup: SessionConfig) -> PlainSum:
     return PlainSum(**setup.common, min_survivors=setup.min_survivors)
 
 
-def _plain_of_most(setup: SumSetup) -> PlainSum:
+def _plain_of_most(setup: SessionConfig) -> PlainSum:
     """Under encryption: two thirds of the clients where nothing is stated."""
     return PlainSum(**setup.common, min_survivors=setup.survivors)
 
 
-def _committee(setup: SumSetup) -> CommitteeSum:
+def _committee(setup: SessionConfig) -> CommitteeSum:
     helpers = sorted(setup.helper_keys.items())
     if silent := [party for party, _ in helpers if party not in setup.announced]:
         raise ConfigurationError(
@@ -306,7 +306,7 @@ def _committee(setup: SumSetup) -> CommitteeSum:
     )
 
 
-def _announced_sealing_key(setup: SumSetup, secrets: PartySecrets) -> tuple[bytes, PartySecrets]:
+def _announced_sealing_key(setup: SessionConfig, secrets: PartySecrets) -> tuple[bytes, PartySecrets]:
     """A fresh key that boxes are sealed to, with the helper's word on it where anybody signs."""
     boxes, identity = BoxKey.generate(os_entropy), secrets.identity
     assert identity is not None, "a helper's role has an identity"
@@ -314,7 +314,7 @@ def _announced_sealing_key(setup: SumSetup, secrets: PartySecrets) -> tuple[byte
     return said, replace(secrets, boxes=boxes)
 
 
-def _masked(setup: SumSetup) -> MaskedSum:
+def _masked(setup: SessionConfig) -> MaskedSum:
     """On the sparsest graph of the operator's beacon, planned for what a choice among graphs costs; else complete.
 
     Of stated survivors no more may vanish than they leave, and on the complete graph so many open a secret.
@@ -332,7 +332,7 @@ def _masked(setup: SumSetup) -> MaskedSum:
     return alone if fewest <= alone.survivors_needed else replace(alone, threshold=fewest)
 
 
-def _masked_series(setup: SumSetup) -> MaskedSeries:
+def _masked_series(setup: SessionConfig) -> MaskedSeries:
     alone = _masked(setup)
     return MaskedSeries(
         clients=alone.clients,
@@ -345,11 +345,11 @@ def _masked_series(setup: SumSetup) -> MaskedSeries:
     )
 
 
-Alone = Callable[[SumSetup], PlainSum] | Callable[[SumSetup], MaskedSum]
+Alone = Callable[[SessionConfig], PlainSum] | Callable[[SessionConfig], MaskedSum]
 """Makes the sum whose vectors travel encrypted."""
 
 
-def _encrypted(setup: SumSetup, scheme: SchemeName, alone: Alone) -> SumProtocol:
+def _encrypted(setup: SessionConfig, scheme: SchemeName, alone: Alone) -> SumProtocol:
     """A sum whose vectors travel under the key that the key holder announced."""
     holder = _key_holder(setup)
     announcement = setup.announced.get(holder, b"")
@@ -369,7 +369,7 @@ def _encrypted(setup: SumSetup, scheme: SchemeName, alone: Alone) -> SumProtocol
 
 
 def _announced_context(
-    setup: SumSetup, secrets: PartySecrets, scheme: SchemeName, alone: Alone
+    setup: SessionConfig, secrets: PartySecrets, scheme: SchemeName, alone: Alone
 ) -> tuple[bytes, PartySecrets]:
     """A fresh key pair: the signature on the public context and the context, and the secret one."""
     parameters, holder, identity = _parameters(setup, scheme, alone), _key_holder(setup), secrets.identity
@@ -381,12 +381,12 @@ def _announced_context(
     return signature + keys.public_context, PartySecrets(identity=identity, decryption=keys.secret_context)
 
 
-def _parameters(setup: SumSetup, scheme: SchemeName, alone: Alone) -> EncryptionParameters:
+def _parameters(setup: SessionConfig, scheme: SchemeName, alone: Alone) -> EncryptionParameters:
     """Scheme, ring and moduli. Nobody sends them: every party chooses the same."""
     return choose_parameters(setup.layout, len(setup.clients), scheme=scheme, masked=alone(setup).MASKED)
 
 
-def _key_holder(setup: SumSetup) -> PartyId:
+def _key_holder(setup: SessionConfig) -> PartyId:
     if len(setup.helper_keys) != 1:
         raise ConfigurationError(f"an encrypted sum has one key holder, not {len(setup.helper_keys)}")
     return next(iter(setup.helper_keys))

@@ -23,7 +23,7 @@ from analytic_secagg.site.site_file import SiteFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonaliseOptions:
-    """Of the command ``personalise``."""
+    """Options of the command ``personalise``."""
 
     model: Path = option("the model that the run left, with its total", file, positional=True, metavar="MODEL")
     site: Path = option("the site's own file, which says where its rows are", file, positional=True, metavar="SITE")

@@ -34,14 +34,14 @@ from secagg.primitives.identity import IdentityKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderOptions:
-    """Of commands that make a folder."""
+    """Options of commands that make a folder."""
 
     folder: Path = option("a new folder", file, positional=True, metavar="FOLDER")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialOptions(FolderOptions):
-    """Of every engine's command ``trial``."""
+    """Options of every engine's command ``trial``."""
 
     sites: int = option("clients", partial(whole, at_least=MIN_SITES), default=5, metavar="N")
     helpers: int = option("committee helpers", natural, default=2, metavar="N")
@@ -50,21 +50,21 @@ class TrialOptions(FolderOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyOptions:
-    """Of the commands that make a key."""
+    """Options of the commands that make a key."""
 
     file: Path = option("where the secret half goes; never replaced", file, positional=True, metavar="FILE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RosterOptions:
-    """Of the command ``roster``."""
+    """Options of the command ``roster``."""
 
     file: Path = option("the roster, TOML", file, positional=True, metavar="FILE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationOptions:
-    """Of the command ``configuration``."""
+    """Options of the command ``configuration``."""
 
     folder: Path = option("of a run's settings: an app, or a job", file, positional=True, metavar="FOLDER")
     roster: Path = option("the roster, TOML", file, positional=True, metavar="ROSTER")
@@ -75,14 +75,14 @@ class ConfigurationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteOptions:
-    """Of the commands ``check-site``, ``accept-loss`` and ``ledger``."""
+    """Options of the commands ``check-site``, ``accept-loss`` and ``ledger``."""
 
     file: Path = option("the site's own file, TOML", file, positional=True, metavar="FILE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochOptions(SiteOptions):
-    """Of the command ``epoch``."""
+    """Options of the command ``epoch``."""
 
     number: int | None = option(
         "of the new epoch; the next one if left out", partial(whole, at_least=1), default=None, metavar="N"
@@ -120,7 +120,7 @@ def _settings_of(folder: Path) -> dict[str, Any]:
 def _configuration(options: ConfigurationOptions) -> int:
     roster, config = Roster.read(options.roster), _settings_of(options.folder)
     settings = RunSettings.of(config | overrides(options.settings, config))
-    learner = settings.private_learner(len(roster.clients))
+    learner = settings.federation(roster).learner
     learners = [learner, *([settings.evaluation(learner, None)] if settings.evaluate else [])]
     found = [configuration_digest(one) for one in learners]
     for one, digest in zip(learners, found, strict=True):
@@ -148,7 +148,7 @@ def _check_site(options: SiteOptions) -> int:
     Site(site).sweep()
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
     if site.ledger is not None:
-        print(spent_in_words(site.ledger))
+        print(f"privacy: {spent_in_words(site.ledger)}")
     for own in site.helpers:
         print(f"{own.role.name} {own.party}: key fits the roster")
     if site.client is not None:
@@ -163,7 +163,7 @@ def _check_site(options: SiteOptions) -> int:
                 f"columns {site.client.columns.fingerprint}: the same at all sites, or their rows do not add up to one"
             )
     entered, allowed = Site(site).count_totals()
-    print(f"journal: {entered} totals, of which {allowed} took one of the further totals that are allowed")
+    print(f"query log: {entered} totals, of which {allowed} took one of the further totals that are allowed")
     for mode in sorted(site.demands.modes):
         if missing := find_mode(mode).missing_extra:
             print(f"{mode}: declined until this host has more: {missing}")
@@ -205,7 +205,7 @@ def spent_in_words(ledger: Ledger) -> str:
     spent, budget = ledger.spent(), ledger.budget
     epsilon, releases = (spent.epsilon, spent.releases) if spent is not None else (0.0, 0)
     return (
-        f"privacy: {releases} sums have cost epsilon {epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}; "
+        f"{releases} sums have cost epsilon {epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}; "
         f"head {ledger.head}"
     )
 
@@ -214,14 +214,14 @@ def _begin_ledger(options: SiteOptions) -> int:
     site = SiteFile.read(options.file)
     if site.privacy is None or site.budget is None:
         raise SiteFileError(f"{options.file} needs [privacy]: a ledger is of a budget for rows; add what they may cost")
-    print(spent_in_words(Ledger.create(site.privacy.ledger, site.budget)))
+    print(f"privacy: {spent_in_words(Ledger.create(site.privacy.ledger, site.budget))}")
     return 0
 
 
 def _accept_loss(options: SiteOptions) -> int:
     noted = Site(SiteFile.read(options.file)).accept_loss()
     print(
-        f"the journal goes on; of the {noted} entries that its second place counts some are forgotten. The rows that "
+        f"the query log goes on; of the {noted} entries that its second place counts some are forgotten. The rows that "
         "this site has now count as being in one more total, which nothing can be compared with: each further total "
         "of them, or with its help, takes one of further_totals under [journal]. New rows are free"
     )
@@ -305,10 +305,10 @@ COMMANDS: tuple[Command[Any], ...] = (
     ),
     Command(
         name="accept-loss",
-        summary="go on with a journal that was lost or restored from an older copy; its rows count as given before",
+        summary="go on with a query log that was lost or restored from an older copy; its rows count as given before",
         examples="""example:
   python -m analytic_secagg accept-loss site.toml
-  where check-site says that the journal is behind its second place, and no newer copy of the state folder is left
+  where check-site says that the query log is behind its second place, and no newer copy of the state folder is left
 """,
         options=SiteOptions,
         run=_accept_loss,

@@ -87,7 +87,7 @@ output = "models"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Where everything of a trial lies.
+    """A test deployment in one folder.
 
     Args:
         folder: the trial's folder.
@@ -153,13 +153,14 @@ class Trial:
             server=server.public,
             beacon=os_entropy(BEACON_BYTES),
             corrupt_helpers=(n_helpers - 1) // 3 if n_helpers > 3 else None,
-            configurations=(configuration_digest(agreed.private_learner(n_sites)),),
             clients={party: key.public for party, key in clients.items()},
             beside={
                 "helpers": {party: key.public for party, key in helpers.items()},
                 "key_holder": {KEY_HOLDER_PARTY: key_holder.public},
             },
         )
+        digest = configuration_digest(agreed.federation(roster).learner)
+        roster = roster.model_copy(update={"configurations": (digest,)})
         _write_server(folder / "server", server, roster)
         trial = cls(
             folder=folder,

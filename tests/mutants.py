@@ -31,7 +31,7 @@ PACKAGES = {
     "committee": ("secagg/committee/*.py",),
     "dp": ("secagg/dp/*.py",),
     "policy": ("secagg/policy.py", "secagg/layout.py"),
-    "journal": ("analytic_secagg/site/journal.py", "secagg/differencing.py"),
+    "journal": ("analytic_secagg/site/query_log.py", "secagg/differencing.py"),
 }
 
 MADE = Path("mutants")

@@ -35,7 +35,7 @@ def checked(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def items(text: str) -> list[str]:
-    """What stands between the commas.
+    """Split a comma-separated option.
 
     Raises:
         UsageError: an empty place.
@@ -155,7 +155,7 @@ class Configurable(Protocol):
 
     @property
     def options(self) -> Mapping[str, Reader]:
-        """What reads each option."""
+        """The reader of each option."""
         ...
 
 
@@ -203,7 +203,7 @@ def sets_of_classes(text: str) -> tuple[tuple[int, ...], ...]:
 
 
 def yes_or_no(text: str) -> bool:
-    """Whether the text is ``yes``; it may be ``no``."""
+    """Read ``yes`` or ``no``."""
     if text not in ("yes", "no"):
         raise ValueError(text)
     return text == "yes"
@@ -233,7 +233,7 @@ def _wanted(reader: Reader) -> str:
 
 
 def _known(takers: Sequence[Configurable]) -> str:
-    """What could have been said."""
+    """List the possible values."""
     if len(takers) == 1:
         taker = takers[0]
         names = f"NAME=VALUE with NAME out of {', '.join(taker.options)}" if taker.options else "no options at all"

@@ -49,7 +49,7 @@ class OutputFile:
         self.fill(lambda file: file.write(content))
 
     def fill(self, write: Callable[[BinaryIO], object]) -> None:
-        """The same for what ``write`` puts into a file of bytes."""
+        """Write what ``write`` puts into a file of bytes, in the same way."""
         with self._refusals_explained(), self._beside() as beside:
             with open(beside, "xb", opener=owner_only if self.private else None) as file:
                 write(file)
@@ -59,7 +59,7 @@ class OutputFile:
 
     @contextmanager
     def _beside(self) -> Iterator[Path]:
-        """Where the content stands until it is whole; nothing is left there."""
+        """Yield the file that holds the content until it is whole; nothing is left there."""
         beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
         try:
             yield beside

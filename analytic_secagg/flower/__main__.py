@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowerTrialOptions(TrialOptions):
-    """Of the command ``trial``."""
+    """Options of the command ``trial``."""
 
     address: str = option(
         "where the SuperLink will listen, on this host", check_address, default="127.0.0.1:8000", metavar="HOST:PORT"
@@ -42,7 +42,7 @@ class FlowerTrialOptions(TrialOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearseOptions:
-    """Of the command ``rehearse``."""
+    """Options of the command ``rehearse``."""
 
     folder: Path = option("what the command trial made", file, positional=True, metavar="FOLDER")
     settings: str = option(

@@ -1,4 +1,4 @@
-"""The ClientApp: hands each message to the site's reception."""
+"""The ClientApp: hands each message to the site's message handler."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from flwr.clientapp import ClientApp
 
 from analytic_secagg.flower.wire import CATEGORY, pack, unpack
 from analytic_secagg.site.errors import REASONS, Refusal, SiteFileError
+from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.messages import KINDS
-from analytic_secagg.site.reception import respond
 from analytic_secagg.site.site_file import SiteFile
 
 app = ClientApp()
@@ -20,7 +20,7 @@ app = ClientApp()
 def answer(message: Message, context: Context) -> Message:
     """Return the site's answer, or an error reply that carries a code of ours and nothing of what happened."""
     kind = message.metadata.message_type.removeprefix(CATEGORY)
-    said = respond(lambda: site_of_node(context.node_config), kind, lambda: unpack(message.content))
+    said = handle_message(lambda: site_of_node(context.node_config), kind, lambda: unpack(message.content))
     if isinstance(said, Refusal):
         return Message(Error(code=int(said), reason=REASONS[said]), reply_to=message)
     return Message(pack(said), reply_to=message)

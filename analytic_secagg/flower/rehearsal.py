@@ -72,7 +72,7 @@ class InProcessGrid(Grid):
         _pretend_to_be_a_task()
 
     def set_run(self, run: Any) -> None:
-        """Nothing: there is one run."""
+        """Do nothing: there is one run."""
 
     @property
     def run(self) -> Any:

@@ -8,47 +8,38 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
-from types import SimpleNamespace
 from typing import Any
 
 from flwr.supercore.cli import flower_superexec
 from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
-from flwr.supercore.inflatable import inflatable_utils
-from flwr.supercore.superexec import run_superexec
 from flwr.supercore.superexec.executor import subprocess_executor
 from flwr.supercore.superexec.executor.types import ExecutionSpec, LaunchResult
 from flwr.superlink.cli import flwr_serverapp
-from flwr.superlink.grid import http_grid
 from flwr.supernode.cli import flwr_clientapp
-from flwr.supernode.runtime import run_clientapp
 
 import analytic_secagg.flower.client
 import analytic_secagg.flower.server  # noqa: F401  both are read here, once
-from analytic_secagg.flower.warm import Nursery, Pace, log_as_json, replace, serve
+from analytic_secagg.flower import replaced
+from analytic_secagg.flower.fork_server import Backoff, ForkServer, log_as_json, serve
 
 SETTLE_SECONDS = 0.05
 """Flower hands out a task a moment before its message is listed, and an app that finds none listed fails."""
 
-AGAIN_SECONDS = 0.05
-"""A message is listed before its content is there, and who asks too early asks again: after this, then twice this."""
-
 COMMANDS = {"flwr-clientapp": flwr_clientapp, "flwr-serverapp": flwr_serverapp}
 """What is run for a message, and nothing else: Flower's other programs get their tokens by the command line."""
-
 
 AGAIN = "import sys; from analytic_secagg.flower.superexec import serve_again; sys.exit(serve_again(int(sys.argv[1])))"
 
 
-class WarmExecutor(subprocess_executor.SubprocessExecutor):
+class ForkingExecutor(subprocess_executor.SubprocessExecutor):
     """Flower's executor of processes, whose processes are forks; it asks for tasks of ``COMMANDS`` alone."""
 
-    def __init__(self, nursery: Nursery, pace: Pace) -> None:
-        self._nursery, self._pace = nursery, pace
+    def __init__(self, forks: ForkServer, backoff: Backoff) -> None:
+        self._forks, self._backoff = forks, backoff
         self._task = 0
-        replace(subprocess_executor, subprocess=SimpleNamespace(Popen=self._start, DEVNULL=subprocess.DEVNULL))
+        replaced.in_launches(self._start)
 
     def get_eligible_capacity(self, supported_task_types: set[Any], **options: Any) -> tuple[set[Any], set[str]]:
         """Return which tasks can be asked for."""
@@ -65,22 +56,20 @@ class WarmExecutor(subprocess_executor.SubprocessExecutor):
 
     def _start(self, words: Sequence[str], stdout: int | None = None, stderr: int | None = None) -> None:
         """Run one of Flower's commands, in place of ``Popen``."""
-        self._pace.wake()
+        self._backoff.wake()
         time.sleep(SETTLE_SECONDS)
-        self._nursery.start(words, quiet=stdout == stderr == subprocess.DEVNULL, task=self._task)
+        self._forks.start(words, quiet=stdout == stderr == subprocess.DEVNULL, task=self._task)
 
 
 def prepare() -> None:
     """Read what forks need, and let them wait for a message's content no longer than it takes."""
     log_as_json()
     import_module("httpcore")  # httpx reads it when a process makes its first client
-    inflate = partial(inflatable_utils.pull_and_inflate_object_from_tree, initial_backoff=AGAIN_SECONDS)
-    replace(run_clientapp, pull_and_inflate_object_from_tree=inflate)
-    replace(http_grid, pull_objects=partial(inflatable_utils.pull_objects, initial_backoff=AGAIN_SECONDS))
+    replaced.in_apps()
 
 
 def serve_again(descriptor: int) -> int | None:
-    """Serve orders in place of a nursery that has ended."""
+    """Serve orders in place of a fork server that has ended."""
     prepare()
     return serve(COMMANDS, Connection(descriptor))
 
@@ -88,9 +77,9 @@ def serve_again(descriptor: int) -> int | None:
 def main() -> None:
     """Run Flower's executor with the flags of this command."""
     prepare()
-    pace = Pace()
-    executor = WarmExecutor(Nursery(COMMANDS, [sys.executable, "-c", AGAIN]), pace)
-    replace(run_superexec, time=SimpleNamespace(sleep=pace.sleep), get_executor=lambda *_, **__: executor)
+    backoff = Backoff()
+    executor = ForkingExecutor(ForkServer(COMMANDS, [sys.executable, "-c", AGAIN]), backoff)
+    replaced.in_executor(executor, backoff.sleep)
     sys.argv[0] = "flower-superexec"
     flower_superexec()
 

@@ -5,19 +5,18 @@ A run then begins in a process that has read everything, whose token stands in n
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from importlib import import_module
-from types import SimpleNamespace
 
-from analytic_secagg.flower.warm import log_as_json, replace, start_executor
+from analytic_secagg.flower import replaced
+from analytic_secagg.flower.fork_server import log_as_json, start_executor
 
 
 def main() -> None:
     """Run Flower's SuperLink with the flags of this command."""
     log_as_json()
     flower = import_module("flwr.superlink.cli.flower_superlink")
-    replace(flower, subprocess=SimpleNamespace(Popen=start_executor, TimeoutExpired=subprocess.TimeoutExpired))
+    replaced.in_superlink(start_executor)
     sys.argv[0] = "flower-superlink"
     flower.flower_superlink()
 

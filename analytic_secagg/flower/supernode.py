@@ -7,22 +7,17 @@ often. It starts the warm executor in place of Flower's.
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
 
-from flwr.supernode import start_client_internal
 from flwr.supernode.cli import flower_supernode
 
-from analytic_secagg.flower.warm import Pace, log_as_json, replace, start_executor
+from analytic_secagg.flower import replaced
+from analytic_secagg.flower.fork_server import Backoff, log_as_json, start_executor
 
 
 def main() -> None:
     """Run Flower's SuperNode with the flags of this command."""
     log_as_json()
-    replace(
-        start_client_internal,
-        time=SimpleNamespace(sleep=Pace().sleep),
-        subprocess=SimpleNamespace(Popen=start_executor),
-    )
+    replaced.in_supernode(start_executor, Backoff().sleep)
     sys.argv[0] = "flower-supernode"
     flower_supernode()
 

@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from analytic_secagg.server.exchange import Lost, NodeId
+from analytic_secagg.server.exchange import NodeId, NoReply
 from analytic_secagg.site.errors import REASONS, Refusal, UnreachableError, WireError
 
 CATEGORY = "query."
@@ -93,12 +93,12 @@ class GridTransport:
             raise UnreachableError(f"the SuperLink took {len(identifiers)} of {len(messages)} messages; see its log")
         return {identifier: node for identifier, node in zip(identifiers, contents, strict=True) if identifier}
 
-    def receive(self, ticket: str) -> bytes | Lost | None:
+    def receive(self, ticket: str) -> bytes | NoReply | None:
         """Return the answer to one message, if it is there; of an error our own words and never a node's."""
         try:
             replies = list(self._grid.pull_messages([ticket]))
         except _UNREADABLE as error:
-            return Lost(f"its answer does not read ({type(error).__name__})")
+            return NoReply(f"its answer does not read ({type(error).__name__})")
         if not replies:
             return None
         if not replies[0].has_error():
@@ -108,4 +108,4 @@ class GridTransport:
                 return b""  # what belongs to no sum is refused there
         code = replies[0].error.code
         known = _ERRORS | {int(refusal): REASONS[refusal] for refusal in Refusal}
-        return Lost(known.get(code, f"Flower's error {code}"), may_return=code in _DIED)
+        return NoReply(known.get(code, f"Flower's error {code}"), may_return=code in _DIED)

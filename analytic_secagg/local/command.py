@@ -35,7 +35,7 @@ ledger = "ledger"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """Of the command ``demo``."""
+    """Options of the command ``demo``."""
 
     sites: int = option("sites with rows", partial(whole, at_least=MIN_SITES, at_most=20), default=5, metavar="N")
     dataset: str = option("whose rows", default="breast_cancer", choices=tuple(BUNDLED))

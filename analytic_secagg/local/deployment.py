@@ -81,11 +81,11 @@ class LocalDeployment:
         return process.pid if process is not None and process.poll() is None else None
 
     def lies(self, host: str) -> bool:
-        """Whether it was told to lie."""
+        """Return whether a helper was started as a malicious one."""
         return host in self._liars
 
     def log(self, name: str) -> Path:
-        """Where a party's own log is."""
+        """Return the file of a party's own log."""
         return self.trial.folder / f"{name}.log"
 
     def order(self, run: str, **settings: Any) -> None:
@@ -119,7 +119,7 @@ class LocalDeployment:
         return None if error is None else (error[0], error[1])
 
     def output(self, run: str) -> Path:
-        """Where a run leaves what it ends in."""
+        """Return the folder of a run's results."""
         return self.trial.folder / SERVER / "models" / run
 
     def close(self) -> None:

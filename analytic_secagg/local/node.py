@@ -13,7 +13,7 @@ from pathlib import Path
 
 from analytic_secagg.local.frames import HOST, receive_frame, send_frame
 from analytic_secagg.site.errors import Refusal, WireError
-from analytic_secagg.site.reception import respond
+from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.site_file import SiteFile
 
 RETRY_SECONDS, MAX_RETRY_SECONDS = 0.2, 5.0
@@ -54,13 +54,13 @@ def _serve(server: ssl.SSLSocket, file: Path) -> None:
     """Answer what is asked, until the input ends."""
     while not _is_over(None, server):
         ticket, kind, content = receive_frame(server, 3)
-        said = respond(partial(SiteFile.read, file), kind.decode("ascii", "replace"), partial(bytes, content))
+        said = handle_message(partial(SiteFile.read, file), kind.decode("ascii", "replace"), partial(bytes, content))
         refusal, answer = (str(int(said)).encode(), b"") if isinstance(said, Refusal) else (b"", said)
         send_frame(server, ticket, refusal, answer)
 
 
 def _is_over(seconds: float | None, server: ssl.SSLSocket | None = None) -> bool:
-    """Whether the input ended; waits so long for that, or until the server says something."""
+    """Return whether the input ended; wait so long for that, or until the server sends something."""
     waiting = [sys.stdin] if server is None else [sys.stdin, server]
     if server is not None and server.pending():
         return False

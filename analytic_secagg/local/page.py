@@ -38,7 +38,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """What to open in a browser."""
+        """Address to open in a browser."""
         return f"http://127.0.0.1:{self.server_port}/?token={self.token}"
 
 
@@ -76,10 +76,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(400, "text/plain", b"a button says what and whom")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the terminal is for people."""
+        """Print nothing: the terminal is for people."""
 
     def _is_known(self) -> bool:
-        """Whether the address has the token, and names this host: a page of another name may not lead here."""
+        """Return whether the address has the token, and names this host: a page of another name may not lead here."""
         try:
             token = parse_qs(urlsplit(self.path).query).get("token", [""])[0]
         except ValueError:

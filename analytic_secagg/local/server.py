@@ -20,7 +20,7 @@ from typing import Any
 from analytic.errors import AnalyticError
 from analytic_secagg.errors import FederationError
 from analytic_secagg.local.frames import HOST, receive_frame, send_frame
-from analytic_secagg.server.exchange import Lost, NodeId
+from analytic_secagg.server.exchange import Answers, NodeId, NoReply
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import train
 from analytic_secagg.site.errors import REASONS, Refusal, WireError
@@ -30,7 +30,7 @@ _HANDSHAKE_SECONDS = 10.0
 _IDLE_SECONDS = 0.1
 
 GONE = "its connection ended"
-_GONE = Lost(GONE, may_return=True)
+_GONE = NoReply(GONE, may_return=True)
 
 _Letter = tuple[str, str, bytes]
 """A ticket, a kind and a content."""
@@ -52,8 +52,7 @@ class SocketTransport:
         self.port: int = self._listening.getsockname()[1]
         self._lock = threading.Lock()
         self._connected: dict[NodeId, tuple[queue.SimpleQueue[_Letter], ssl.SSLSocket]] = {}
-        self._number, self._open = 0, set[str]()
-        self._answers: dict[str, bytes | Lost] = {}
+        self._answers = Answers()
         self._tickets = itertools.count(1)
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -63,22 +62,18 @@ class SocketTransport:
             return [node for node, (_, connection) in self._connected.items() if _stands(connection)]
 
     def send(self, kind: str, contents: Mapping[NodeId, bytes], *, seconds: float, number: int) -> dict[str, NodeId]:
-        """Hand each connected node its letter; its thread sends it. What is late for earlier exchanges is dropped."""
+        """Hand each connected node its letter; its thread sends it."""
         time.sleep(self._pace_seconds)
-        taken = {}
         with self._lock:
-            if number != self._number:
-                self._number, self._open, self._answers = number, set(), {}
-            for node in contents.keys() & self._connected.keys():
-                ticket = str(next(self._tickets))
-                taken[ticket] = node
-                self._open.add(ticket)  # before the letter: a node's thread drops one whose ticket is not open
+            taken = {str(next(self._tickets)): node for node in contents.keys() & self._connected.keys()}
+            self._answers.expect(taken, number=number)  # a node's thread drops a letter whose answer nobody expects
+            for ticket, node in taken.items():
                 self._connected[node][0].put((ticket, kind, contents[node]))
         return taken
 
-    def receive(self, ticket: str) -> bytes | Lost | None:
+    def receive(self, ticket: str) -> bytes | NoReply | None:
         """Return what came back, or that nothing will."""
-        return self._answers.pop(ticket, None)
+        return self._answers.take(ticket)
 
     def _accept(self) -> None:
         while True:
@@ -109,7 +104,7 @@ class SocketTransport:
                 if node is not None and self._is_newest(node, letters):
                     del self._connected[node]
             while not letters.empty():  # nobody puts one there any more
-                self._settle(letters.get()[0], _GONE)
+                self._answers.settle(letters.get()[0], _GONE)
 
     def _next(self, node: NodeId, letters: queue.SimpleQueue[_Letter], connection: ssl.SSLSocket) -> _Letter | None:
         """The next letter; None once the node closed the connection, which speaks only when it is spoken to."""
@@ -122,33 +117,26 @@ class SocketTransport:
                     return None
 
     def _is_newest(self, node: NodeId, letters: queue.SimpleQueue[_Letter]) -> bool:
-        """Whether this is how the node is spoken to; no newer connection of its name stands in the place."""
+        """Return whether this is the newest connection of the node."""
         return self._connected.get(node, (None,))[0] is letters
 
     def _deliver(self, letter: _Letter, connection: ssl.SSLSocket) -> None:
         ticket, kind, content = letter
-        if ticket not in self._open:
+        if not self._answers.is_expected(ticket):
             return  # its exchange closed while this node was busy
         try:
             send_frame(connection, ticket.encode(), kind.encode(), content)
             answered, refusal, answer = receive_frame(connection, 3)
             if answered != ticket.encode():
                 raise WireError("a node answers what it was asked")
-            self._settle(ticket, Lost(REASONS[Refusal(int(refusal))]) if refusal else answer)
+            self._answers.settle(ticket, NoReply(REASONS[Refusal(int(refusal))]) if refusal else answer)
         except (OSError, WireError, ValueError) as error:
-            self._settle(ticket, _GONE)
+            self._answers.settle(ticket, _GONE)
             raise ConnectionError from error
-
-    def _settle(self, ticket: str, answer: bytes | Lost) -> None:
-        """Keep an answer, unless its exchange is closed."""
-        with self._lock:
-            if ticket in self._open:
-                self._open.discard(ticket)
-                self._answers[ticket] = answer
 
 
 def _stands(connection: ssl.SSLSocket) -> bool:
-    """Whether its other end is open, as far as this host knows; nothing is read."""
+    """Return whether its other end is open, as far as this host knows; nothing is read."""
     try:
         with socket.socket(fileno=os.dup(connection.fileno())) as raw:
             return raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""

@@ -1,4 +1,4 @@
-"""What a demonstration does and shows: a run, a killed site, a lying helper, the same rows again, told in plain words.
+"""The demonstration's actions and state: a run, a killed site, a malicious helper, the same rows again, in plain words.
 
 Whoever watches sees the files of all parties, which in a deployment nobody does.
 """
@@ -163,7 +163,7 @@ class Demonstration:
 
     @property
     def folder(self) -> Path:
-        """Where all parties lie."""
+        """Folder of all parties."""
         return self._deployment.trial.folder
 
     @property
@@ -180,7 +180,7 @@ class Demonstration:
         self._deployment.start(host, lies=True)
 
     def _rows(self) -> dict[PartyId, ClientRows]:
-        """What each site holds now."""
+        """Return the rows that each site holds now."""
         first = self._batch * len(self._parties)
         return {party: self._parts[first + place] for place, party in enumerate(self._parties, start=1)}
 
@@ -203,7 +203,7 @@ class Demonstration:
                 self._is_running = False
 
     def _events(self) -> Iterator[dict[str, Any]]:
-        """What the server's own log of this run says."""
+        """Yield the events of this run in the server's own log."""
         path = self._deployment.output(self._run) / "progress.jsonl"
         for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else ():
             if line.endswith("\n"):  # the last one may be half-written
@@ -224,7 +224,7 @@ class Demonstration:
         }
 
     def _why(self, host: str) -> str:
-        """Why a party gave no answer in this run, in the words of its own log, which stays with it."""
+        """Return why a party gave no answer in this run, in the words of its own log, which stays with it."""
         if self._is_idle(int(host.rpartition("-")[2])):
             return ""
         with self._deployment.log(host).open("rb") as log:
@@ -248,7 +248,7 @@ class Demonstration:
         return [f"{' or '.join(liars)} says other sums than the other helpers, and is left out: it lies"]
 
     def _told(self, event: Mapping[str, Any]) -> str:
-        """What went otherwise than planned, in words."""
+        """Describe an unexpected event."""
         if event["event"] == "node lost" and event["reason"] == GONE:
             return f"{self._name(int(event['node']))} went away; the run goes on without it where it can"
         if event["event"] == "refused":
@@ -256,14 +256,14 @@ class Demonstration:
         return ""
 
     def _is_idle(self, number: int) -> bool:
-        """Whether it is a helper in a run without helpers."""
+        """Return whether it is a helper in a run without helpers."""
         return number not in self._parties and MODES[self._mode].helper is None
 
     def _name(self, number: int) -> str:
         return next((host for host in self._deployment.hosts if host.endswith(f"-{number}")), f"party {number}")
 
     def _look(self) -> dict[str, Any]:
-        """What the run left with the server and with the sites."""
+        """Read what the run left with the server and with the sites."""
         folder = self._deployment.trial.folder
         sites = {host: SiteFile.read(folder / host / "site.toml") for host in self._deployment.hosts}
         found: dict[str, Any] = {"journals": {host: Site(file).count_totals()[0] for host, file in sites.items()}}
@@ -296,7 +296,7 @@ class Demonstration:
             "gates": [
                 {"asks": entry.question, "finds": concerns.get(gate.value, "")}
                 for gate, entry in GATES.items()
-                if gate is not Gate.COHORT_DIFFERENCE  # the sites' journals answer it, and the server is told of none
+                if gate is not Gate.COHORT_DIFFERENCE  # the sites' query logs answer it, and the server is told of none
             ],
             "bill": summary["bill"],
             "receipts": {

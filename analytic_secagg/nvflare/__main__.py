@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NVFlareTrialOptions(TrialOptions):
-    """Of the command ``trial``."""
+    """Options of the command ``trial``."""
 
     port: int = option(
         "where the server will listen", partial(whole, at_least=1, at_most=65535), default=8002, metavar="PORT"
@@ -46,7 +46,7 @@ class NVFlareTrialOptions(TrialOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions(FolderOptions):
-    """Of the command ``job``."""
+    """Options of the command ``job``."""
 
     settings: str = option(
         "overrides of the settings, as one word", str, default="", positional=True, metavar="SETTINGS"
@@ -58,7 +58,7 @@ class JobOptions(FolderOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KitOptions:
-    """Of the command ``kit``."""
+    """Options of the command ``kit``."""
 
     folder: Path = option("a start-up kit that was provisioned for this host", file, positional=True, metavar="KIT")
 

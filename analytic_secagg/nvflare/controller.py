@@ -31,7 +31,7 @@ class SumController(Controller):  # type: ignore[misc]
         self._settings = settings
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        """Nothing: what a run needs is read when it begins."""
+        """Do nothing: what a run needs is read when it begins."""
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Drive the run's dialogue; its errors end the job, with their text in the server's log.
@@ -54,7 +54,7 @@ class SumController(Controller):  # type: ignore[misc]
         train(self._settings, server, TaskTransport(self, fl_ctx), output, log=self.logger, sleep=sleep)
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
-        """Nothing: the sites were told in the last exchange."""
+        """Do nothing: the sites were told in the last exchange."""
 
     def process_result_of_unknown_task(
         self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext

@@ -1,4 +1,4 @@
-"""A site's side of a job: hands each task to the site's reception."""
+"""A site's side of a job: hands each task to the site's message handler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from analytic_secagg.nvflare.wire import pack, unpack
-from analytic_secagg.site.reception import respond
+from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.site_file import SiteFile
 
 SITE_VARIABLE = "ANALYTIC_SECAGG_SITE"
@@ -24,7 +24,7 @@ class SumExecutor(Executor):  # type: ignore[misc]
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Return the site's answer to one message, or a code of ours and nothing of what happened."""
         name = str(fl_ctx.get_identity_name())
-        return pack(respond(lambda: site_of_client(name), task_name, lambda: unpack(shareable)))
+        return pack(handle_message(lambda: site_of_client(name), task_name, lambda: unpack(shareable)))
 
 
 def site_of_client(name: str) -> SiteFile:

@@ -1,4 +1,4 @@
-"""What a site's NVFlare processes still do for their server: run jobs of sums and tell their state."""
+"""Guard of a site's NVFlare processes: they run jobs of sums for their server, tell their state, and no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the owner of a start-up kit lets jobs do on this host: nothing but the sums, whoever submits them."""
+"""Hardened start-up kit: its owner lets jobs on this host do nothing but the sums, whoever submits them."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 
-from analytic_secagg.server.exchange import Lost, NodeId
+from analytic_secagg.server.exchange import Answers, NodeId, NoReply
 from analytic_secagg.site.errors import REASONS, Refusal, WireError
 
 _CONTENT, _REFUSAL = "content", "refusal"
@@ -35,15 +35,15 @@ def unpack(shareable: Shareable) -> bytes:
     return content
 
 
-def answer_of(result: object) -> bytes | Lost:
+def answer_of(result: object) -> bytes | NoReply:
     """Return what a client's result says; of an error our own words and never a node's."""
     if not isinstance(result, Shareable):
-        return Lost("its answer is no shareable")
+        return NoReply("its answer is no shareable")
     if result.get_return_code() != ReturnCode.OK:
-        return Lost("its NVFlare client could not run the task")
+        return NoReply("its NVFlare client could not run the task")
     refusal = result.get(_REFUSAL)
     if refusal is not None:
-        return Lost(next((REASONS[code] for code in Refusal if code == refusal), "it refuses with an unknown code"))
+        return NoReply(next((REASONS[code] for code in Refusal if code == refusal), "it refuses with an unknown code"))
     try:
         return unpack(result)
     except WireError:
@@ -69,9 +69,7 @@ class TaskTransport:
     def __init__(self, controller: Controller, context: FLContext) -> None:
         self._controller, self._context = controller, context
         self._names: list[str] = []
-        self._number = 0
-        self._open: set[str] = set()
-        self._answers: dict[str, bytes | Lost] = {}
+        self._answers = Answers()
 
     def nodes(self) -> Iterable[NodeId]:
         """Return the clients of the job that NVFlare does not count as gone. It is its word and proves nothing."""
@@ -81,11 +79,9 @@ class TaskTransport:
         return [self._names.index(name) + 1 for name in clients if not gone(name)]
 
     def send(self, kind: str, contents: Mapping[NodeId, bytes], *, seconds: float, number: int) -> dict[str, NodeId]:
-        """Lay a task ready for each client, which fetches it; what is late for earlier exchanges is kept no more."""
-        if number != self._number:
-            self._number, self._open, self._answers = number, set(), {}
+        """Lay a task ready for each client, which fetches it."""
         tickets = {uuid4().hex: node for node in contents}
-        self._open.update(tickets)
+        self._answers.expect(tickets, number=number)
         for ticket, node in tickets.items():
             task = Task(
                 name=kind,
@@ -98,20 +94,14 @@ class TaskTransport:
             self._controller.send(task, self._context, targets=[self._names[node - 1]])
         return tickets
 
-    def receive(self, ticket: str) -> bytes | Lost | None:
+    def receive(self, ticket: str) -> bytes | NoReply | None:
         """Return the answer to one message, if it is there."""
-        return self._answers.pop(ticket, None)
+        return self._answers.take(ticket)
 
     def _take(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
-        self._settle(client_task.task, answer_of(client_task.result))
+        self._answers.settle(client_task.task.props[_TICKET], answer_of(client_task.result))
 
     def _close(self, task: Task, fl_ctx: FLContext) -> None:
-        """What ended without an answer is lost."""
-        self._settle(task, Lost(_ENDS.get(task.completion_status, "its task ended without an answer")))
-
-    def _settle(self, task: Task, answer: bytes | Lost) -> None:
-        """Keep the first answer; NVFlare calls from threads of its own."""
-        ticket = task.props[_TICKET]
-        if ticket in self._open:
-            self._open.discard(ticket)
-            self._answers[ticket] = answer
+        """Settle a task that ended without an answer."""
+        lost = NoReply(_ENDS.get(task.completion_status, "its task ended without an answer"))
+        self._answers.settle(task.props[_TICKET], lost)

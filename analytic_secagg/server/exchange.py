@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ ASK_AGAIN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class NoReply:
     """There will be no answer.
 
     Args:
@@ -36,7 +37,7 @@ class Lost:
 
 
 class Transport(Protocol):
-    """An engine's way to its nodes, where ``analytic_secagg.site.reception.respond`` answers each message."""
+    """An engine's way to its nodes, at each of which ``site.message_handler.handle_message`` answers."""
 
     def nodes(self) -> Iterable[NodeId]:
         """Return who can be reached now."""
@@ -56,9 +57,48 @@ class Transport(Protocol):
         """
         ...
 
-    def receive(self, ticket: str) -> bytes | Lost | None:
+    def receive(self, ticket: str) -> bytes | NoReply | None:
         """Return the answer to one message; None while there is none. It is asked for one at a time."""
         ...
+
+
+class Answers:
+    """Answers of one exchange, which an engine's own threads hand in and ``Transport.receive`` takes one at a time.
+
+    The first answer to a message counts, and what is late for an earlier exchange is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._number, self._open = 0, set[str]()
+        self._arrived: dict[str, bytes | NoReply] = {}
+
+    def expect(self, tickets: Iterable[str], *, number: int) -> None:
+        """Wait for answers to these messages of an exchange; call it before they are sent."""
+        with self._lock:
+            if number != self._number:
+                self._number, self._open, self._arrived = number, set(), {}
+            self._open.update(tickets)
+
+    def is_expected(self, ticket: str) -> bool:
+        """Return whether an answer to this message would count."""
+        return ticket in self._open
+
+    def settle(self, ticket: str, answer: bytes | NoReply) -> None:
+        """Keep an answer, or that there will be none."""
+        with self._lock:
+            if ticket in self._open:
+                self._arrived[ticket] = answer
+                self._open.discard(ticket)
+
+    def take(self, ticket: str) -> bytes | NoReply | None:
+        """Return the answer to a message and forget it; None while there is none."""
+        return self._arrived.pop(ticket, None)
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether every message has its answer."""
+        return not self._open
 
 
 Take = Callable[[NodeId, PartyId, bytes], None]
@@ -103,7 +143,7 @@ class _Round:
     volume: int = 0
 
     def is_over(self, deadlines: Deadlines, now: float) -> bool:
-        """Whether nobody is worth waiting for any more."""
+        """Return whether nobody is worth waiting for any more."""
         left = {*self.waiting.values(), *self.unasked}
         if now >= self.ends:
             return True
@@ -142,11 +182,11 @@ class Exchange:
         """Where each party was that said something good last."""
 
     def online(self) -> list[NodeId]:
-        """Who can be reached now. It is the engine's word and proves nothing; identities do."""
+        """Return the nodes that can be reached now. It is the engine's word and proves nothing; identities do."""
         return sorted(self._transport.nodes())
 
     def everybody(self) -> list[NodeId]:
-        """Who can be reached now, and whoever was asked before: a node may be back at any moment."""
+        """Return the nodes that can be reached now, and those asked before: a node may be back at any moment."""
         return sorted({*self.online(), *self._met})
 
     def ask(
@@ -217,7 +257,7 @@ class Exchange:
         if answer is None:
             return
         node = round_.waiting.pop(ticket)
-        if isinstance(answer, Lost):
+        if isinstance(answer, NoReply):
             if answer.may_return:
                 round_.ask_again[node] = self._clock() + ASK_AGAIN_SECONDS
             self._lost.add(node)
@@ -251,11 +291,11 @@ class SessionExchange:
         self._exchange, self._progress = exchange, progress
 
     def everybody(self) -> list[NodeId]:
-        """As ``Exchange.everybody``."""
+        """Return ``Exchange.everybody``."""
         return self._exchange.everybody()
 
     def ask(self, title: str, kind: str, contents: Mapping[NodeId, bytes], take: Take, deadlines: Deadlines) -> None:
-        """As ``Exchange.ask``, with one call of ``take`` for each party in an answer."""
+        """Ask as ``Exchange.ask``, with one call of ``take`` for each party in an answer."""
 
         def take_all(node: NodeId, content: bytes) -> int:
             try:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from analytic_secagg.server.context_request import ask_for_announcements
 from analytic_secagg.server.exchange import Deadlines, NodeId, SessionExchange
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import DeploymentError, UnreachableError
-from analytic_secagg.site.invitation import Invitation
-from analytic_secagg.site.messages import INVITE, STEP, write_invitation, write_messages
-from analytic_secagg.site.presence import check_present
-from analytic_secagg.site.terms import Terms
+from analytic_secagg.site.messages import INVITE, STEP, write_messages, write_proposal
+from analytic_secagg.site.presence import check_presence
+from analytic_secagg.site.proposal import TrainingProposal
+from analytic_secagg.site.session import Session
 from secagg import PartyId, PartySecrets, ServerSession, SumProtocol, SumResult
 from secagg.errors import RemoteProtocolError
 from secagg.sessions import FailureSession
@@ -20,8 +19,8 @@ from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, message_type
 
 
 @dataclass(slots=True)
-class Seats:
-    """Where the parties of a sum, or of all sums of a series, are.
+class NodeAddresses:
+    """Nodes of the parties of a sum, or of all sums of a series.
 
     Args:
         node_of: each party's node.
@@ -33,22 +32,8 @@ class Seats:
     n_invited: int = 0
 
 
-def with_announcements(
-    invitation: Invitation, server: ServerFile, exchange: SessionExchange, deadlines: Deadlines
-) -> Invitation:
-    """The invitation with what helpers announce, where a mode's helpers do.
-
-    Raises:
-        UnreachableError: a helper did not answer, and nothing that it announced before serves.
-    """
-    mode, _ = invitation.setup(server.roster)
-    if mode.announce is None:
-        return invitation
-    return ask_for_announcements(invitation, server.roster, exchange, deadlines, server.output / "announced")
-
-
 def run_sum(
-    invitation: Invitation,
+    proposal: TrainingProposal,
     server: ServerFile,
     exchange: SessionExchange,
     deadlines: Deadlines,
@@ -57,7 +42,7 @@ def run_sum(
     """The sum that is proposed, by itself.
 
     Args:
-        invitation: the sum, with what helpers announced (``with_announcements``).
+        proposal: the sum, with what helpers announced (``server.announcements``).
         server: the server's own roster and key.
         exchange: the way to the nodes.
         deadlines: of every exchange.
@@ -67,11 +52,11 @@ def run_sum(
         UnreachableError: a helper of the committee or the key holder is not there.
         SecureSumError: too few clients stayed, or another reason for which no total is released.
     """
-    protocol = invitation.agree(server.roster).protocol
+    protocol = Session.of(proposal, server.roster).protocol
     secrets = PartySecrets(identity=server.identity)
     sum_ = GridSum(protocol, protocol.server(secrets=secrets), exchange, deadlines)
     try:
-        return sum_.begin(invitation)
+        return sum_.begin(proposal)
     except BaseException:  # however it ended, an operator's Ctrl-C too: else every site counts a total that is none
         if (failure := protocol.failure(secrets=secrets)) is not None:
             failed(sum_.certify(failure))
@@ -86,7 +71,7 @@ class GridSum:
         session: the server's.
         exchange: the way to the nodes.
         deadlines: of every exchange.
-        seats: in a series, where the parties are that were met before; they are kept up to date.
+        addresses: in a series, where the parties are that were met before; they are kept up to date.
     """
 
     def __init__(
@@ -95,24 +80,24 @@ class GridSum:
         session: ServerSession,
         exchange: SessionExchange,
         deadlines: Deadlines,
-        seats: Seats | None = None,
+        addresses: NodeAddresses | None = None,
     ) -> None:
         self._protocol, self._helpers = protocol, protocol.helpers
         self._session, self._exchange, self._deadlines = session, exchange, deadlines
         self._listening: ServerSession | FailureSession = session
-        self._seats = seats or Seats()
+        self._addresses = addresses or NodeAddresses()
 
-    def begin(self, invitation: Invitation) -> SumResult:
-        """The sum, from its invitation on. Every node is invited that is there by now.
+    def begin(self, proposal: TrainingProposal) -> SumResult:
+        """Return the result of the sum, from its proposal on. Every node is invited that is there by now.
 
         Raises:
             UnreachableError: a helper is not there.
             SecureSumError: too few clients stayed, or another reason for which no total is released.
         """
-        contents = dict.fromkeys(self._exchange.everybody(), write_invitation(invitation))
-        n_parties = len(Terms.from_bytes(invitation.terms).clients) + len(self._helpers)
-        self._seats.n_invited = min(len(contents), n_parties)
-        deadlines = replace(self._deadlines, of=self._seats.n_invited, complete=lambda: not self._helpers_missing())
+        contents = dict.fromkeys(self._exchange.everybody(), write_proposal(proposal))
+        n_parties = len(proposal.clients) + len(self._helpers)
+        self._addresses.n_invited = min(len(contents), n_parties)
+        deadlines = replace(self._deadlines, of=self._addresses.n_invited, complete=lambda: not self._helpers_missing())
         self._exchange.ask("INVITATION", INVITE, contents, self._take_first, deadlines)
         needed = len(self._helpers) - self._protocol.guarantee.helper_dropout_tolerance
         if len(missing := self._helpers_missing()) > self._protocol.guarantee.helper_dropout_tolerance:
@@ -123,19 +108,19 @@ class GridSum:
             )
         return self._finish()
 
-    def go_on(self, invitation: Invitation, requests: Mapping[PartyId, bytes]) -> SumResult:
-        """A later sum of a series: the invitation travels with the first requests, to whom was set up for this sum.
+    def go_on(self, proposal: TrainingProposal, requests: Mapping[PartyId, bytes]) -> SumResult:
+        """A later sum of a series: the proposal travels with the first requests, to whom was set up for this sum.
 
         Raises:
             SecureSumError: as in ``begin``.
         """
-        contents = {node: write_invitation(invitation, asked) for node, asked in self._by_node(requests).items()}
+        contents = {node: write_proposal(proposal, asked) for node, asked in self._by_node(requests).items()}
         deadlines = replace(self._deadlines, of=self._n_client_nodes)
         self._exchange.ask("INVITATION", INVITE, contents, self._take, deadlines)
         return self._finish()
 
     def certify(self, failure: FailureSession) -> bytes:
-        """What proves that this sum failed; empty where too few of those who can tell say so, or none is there."""
+        """Return the proof that this sum failed; empty where too few helpers certify it, or none is there."""
         self._listening = failure
         try:
             self._request(failure.requests())
@@ -152,8 +137,8 @@ class GridSum:
     def _by_node(self, requests: Mapping[PartyId, bytes]) -> dict[NodeId, dict[PartyId, bytes]]:
         by_node: dict[NodeId, dict[PartyId, bytes]] = {}
         for party, message in requests.items():  # a helper that never came has no seat, where a sum bears that
-            if party in self._seats.node_of:
-                by_node.setdefault(self._seats.node_of[party], {})[party] = message
+            if party in self._addresses.node_of:
+                by_node.setdefault(self._addresses.node_of[party], {})[party] = message
         return by_node
 
     def _request(self, requests: Mapping[PartyId, bytes]) -> None:
@@ -170,30 +155,32 @@ class GridSum:
     @property
     def _n_client_nodes(self) -> int:
         """How many nodes were invited as clients, as far as is known: all but those that only help."""
-        node_of, helpers = self._seats.node_of, set(self._helpers)
+        node_of, helpers = self._addresses.node_of, set(self._helpers)
         helping = {node for party, node in node_of.items() if party in helpers}
-        return self._seats.n_invited - len(helping - {node for party, node in node_of.items() if party not in helpers})
+        return self._addresses.n_invited - len(
+            helping - {node for party, node in node_of.items() if party not in helpers}
+        )
 
     def _take_first(self, node: NodeId, party: PartyId, message: bytes) -> None:
         """A party belongs to the first node whose message for it was good; a helper only says that it is there."""
-        if party in self._seats.node_of:
+        if party in self._addresses.node_of:
             self._take(node, party, message)
         elif message and self._feed(node, party, message):
-            self._seats.node_of[party] = node
+            self._addresses.node_of[party] = node
 
     def _take(self, node: NodeId, party: PartyId, message: bytes) -> None:
-        if self._seats.node_of.get(party) != node:
+        if self._addresses.node_of.get(party) != node:
             self._exchange.refuse(node, f"party {party} is at another node")
         else:
             self._feed(node, party, message)
 
     def _feed(self, node: NodeId, party: PartyId, message: bytes) -> bool:
-        """Whether it was taken; nothing said is nothing wrong. That a helper is here is no message of the sum."""
+        """Return whether a message was taken; an empty one is fine, and presence is no message of the sum."""
         if not message:
             return True
         try:
-            if party in self._helpers and party not in self._seats.node_of:
-                check_present(self._protocol, party, message)
+            if party in self._helpers and party not in self._addresses.node_of:
+                check_presence(self._protocol, party, message)
             else:
                 self._listening.receive(party, message)
         except RemoteProtocolError as error:
@@ -203,11 +190,11 @@ class GridSum:
         return True
 
     def _helpers_missing(self) -> list[PartyId]:
-        return sorted(set(self._helpers) - self._seats.node_of.keys())
+        return sorted(set(self._helpers) - self._addresses.node_of.keys())
 
 
 def _name(message: bytes) -> str:
-    """What a message says; of a bundle, what stands first in it."""
+    """Return the name of a message's type; of a bundle, that of its first message."""
     type_ = message_type(message)
     if type_ is MessageType.BUNDLE:
         type_ = message_type(message[HEADER_BYTES + PART_SIZE_BYTES :])

@@ -1,4 +1,4 @@
-"""What a run is doing, for people and programs: rounds, counts, bytes and deadlines, never a message's content."""
+"""Progress of a run, for people and programs: rounds, counts, bytes and deadlines, never a message's content."""
 
 from __future__ import annotations
 

@@ -25,14 +25,14 @@ from analytic_secagg.modes import find_mode
 from analytic_secagg.privacy import PrivacyPlan
 from analytic_secagg.release import Gate, ReleasePolicy
 from analytic_secagg.site.errors import RunSettingsError
+from analytic_secagg.site.proposal import NO_RECEIPTS, TrainingProposal
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.strict_models import StrictModel, validated
-from analytic_secagg.site.terms import NO_RECEIPTS, Terms
 from secagg.dp import PrivacyError
 
 
 class RunSettings(StrictModel):
-    """What is to be trained, how it is summed, and how long anybody is waited for. All of it is public.
+    """Public settings of a run: what is trained, how it is summed, and how long anybody is waited for.
 
     Args:
         learner: name of the closed form.
@@ -123,7 +123,9 @@ class RunSettings(StrictModel):
         return validated(cls, run_config, RunSettingsError, whole="the run configuration")
 
     def release_policy(self, roster: Roster) -> ReleasePolicy:
-        """What a total, and each part of one, must be before a model is made of it; sites and sums ask more of a total.
+        """Return what a total, and each part of one, must be before a model is made of it.
+
+        Sites and sums ask more of a total.
 
         Args:
             roster: whose thresholds hold where it states some. Of clients that are given the total, which take their
@@ -134,28 +136,37 @@ class RunSettings(StrictModel):
         return ReleasePolicy(min_survivors=fewest, allow=frozenset(allowed), **roster.fewest_rows)
 
     def federation(self, roster: Roster) -> Federation[Any]:
-        """The run's sums, none of them made yet.
+        """Return the run's sums, none of them made yet; its learner is the private form where the run has noise.
 
         Raises:
             RunSettingsError: parameters that the closed form or its noise cannot have.
+            FederationError: the roster's clients may hold more rows than the learner has room for.
         """
-        return Federation(
-            self.build_learner(len(roster.clients)),
-            release=self.release_policy(roster),
-            privacy=self.privacy,
-            max_client_rows=roster.max_client_rows,
-            n_clients=len(roster.clients),
-        )
+        learner = self.build_learner(len(roster.clients))
+        try:
+            return Federation(
+                learner,
+                release=self.release_policy(roster),
+                privacy=self.privacy,
+                max_client_rows=roster.max_client_rows,
+                n_clients=len(roster.clients),
+            )
+        except (PrivacyError, AnalyticError) as error:
+            raise RunSettingsError(f"{self.learner} cannot be summed like this: {error}") from error
 
-    def terms(self, roster: Roster, *, session: bytes, previous: bytes = b"") -> Terms:
-        """The terms of a sum that begins a session.
+    def proposal(
+        self, roster: Roster, model: bytes, *, session: bytes, previous: bytes = b"", in_series: bool = True
+    ) -> TrainingProposal:
+        """Return the proposal of a sum that begins a session.
 
         Args:
             roster: who takes part.
+            model: the learner and its model, as ``model_to_bytes`` writes them.
             session: its id.
             previous: the session of this run before; empty for the first.
+            in_series: whether it may begin a series.
         """
-        return Terms(
+        return TrainingProposal(
             mode=self.mode,
             session=session,
             clients=tuple(sorted(roster.clients)),
@@ -164,9 +175,10 @@ class RunSettings(StrictModel):
             dropout=self.dropout,
             min_survivors=self.min_survivors,
             previous=previous,
-            place=1 if self.in_series else 0,
+            place=1 if in_series and self.in_series else 0,
             privacy=self.privacy,
             receipts=self.receipts,
+            model=model,
         )
 
     def check_roster(self, roster: Roster) -> None:
@@ -242,7 +254,7 @@ class RunSettings(StrictModel):
 
     @property
     def in_series(self) -> bool:
-        """Whether sums carry each other's set-up: of several without noise or receipts, in a mode that can."""
+        """Whether sums carry each other's set-up: several without noise or receipts, in a mode that can."""
         return (
             not self.epsilon
             and self.receipts == NO_RECEIPTS
@@ -252,7 +264,7 @@ class RunSettings(StrictModel):
 
     @property
     def privacy(self) -> PrivacyPlan | None:
-        """What noise promises; None for exact totals.
+        """Promise of the noise; None for exact totals.
 
         Raises:
             RunSettingsError: parameters that it cannot have.
@@ -295,18 +307,6 @@ class RunSettings(StrictModel):
             return entry.build(settings)
         except (AnalyticError, UsageError, ValueError) as error:
             raise RunSettingsError(f"{self.learner} cannot be set up like this: {error}") from error
-
-    def private_learner(self, n_clients: int) -> AnalyticLearner[Any]:
-        """The learner as sums are made of it: its private form where the run has noise.
-
-        Raises:
-            RunSettingsError: parameters that it cannot have.
-        """
-        learner, plan = self.build_learner(n_clients), self.privacy
-        try:
-            return learner if plan is None else plan.apply(learner).learner
-        except (PrivacyError, AnalyticError) as error:
-            raise RunSettingsError(f"noise cannot be set up like this: {error}") from error
 
     def _learner_options(self) -> Mapping[str, Any]:
         entry = find_learner(self.learner)

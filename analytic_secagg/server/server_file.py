@@ -17,7 +17,7 @@ SERVER_VARIABLE = "ANALYTIC_SECAGG_SERVER"
 
 
 class ServerFile(StrictModel):
-    """What the server believes.
+    """Configuration of the server.
 
     Args:
         roster: its copy of the operator's roster.

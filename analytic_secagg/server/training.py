@@ -1,4 +1,16 @@
-"""A run: a learner's sums over the nodes that are online, and the model that they end in."""
+"""A run: a learner's sums over the nodes that are online, and the model that they end in.
+
+An engine calls ``train`` with its ``exchange.Transport``. For each sum that ``federation.Federation`` asks for:
+
+1. ``RunSettings.proposal`` states the sum, with a fresh session id;
+2. ``announcements.with_announcements`` adds the keys of its helpers, where the mode has any (``context``);
+3. ``grid_sum.run_sum``, or a ``grid_series.GridSeries``, sends the proposal to all nodes (``invite``), takes their
+   first messages, and then drives the server's state machine round by round (``step``) until it has a result;
+4. ``Federation.take`` makes the next model of it.
+
+At the end all nodes are told so (``end``), with the model, and the folder has it with totals, summary and log.
+``site.site`` says what a site does with each message.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +19,6 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,17 +31,17 @@ from analytic_secagg.console.output_files import OutputFile
 from analytic_secagg.federation import Federation, Step
 from analytic_secagg.modes import find_mode
 from analytic_secagg.run_account import account_of_run, account_of_sum
+from analytic_secagg.server.announcements import with_announcements
 from analytic_secagg.server.exchange import Deadlines, Exchange, SessionExchange, Transport
 from analytic_secagg.server.grid_series import GridSeries, SeriesOverError
-from analytic_secagg.server.grid_sum import run_sum, with_announcements
+from analytic_secagg.server.grid_sum import run_sum
 from analytic_secagg.server.progress_log import LOG, ProgressLog
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import UnreachableError
-from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.messages import END, write_end
+from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.results import RunResults
-from analytic_secagg.site.terms import Terms
 from analytic_secagg.totals import totals_to_bytes
 from secagg import SumResult, new_session_id
 
@@ -97,9 +108,9 @@ class Training:
         self._progress.say("configuration", sha256=digest.hex(), agreed=digest in server.roster.configurations)
         self._session = self._failure = b""
         self._plan = None if server.plan is None else BoundPlan.read(server.plan)
-        self._invitation: Invitation | None = None
-        """To the first sum: what the parties agreed to, and what a plan is bound to."""
-        self._series: tuple[Terms, GridSeries] | None = None
+        self._first: TrainingProposal | None = None
+        """The proposal of the first sum: what the parties agreed to, and what a plan is bound to."""
+        self._series: GridSeries | None = None
         self._totals: list[SumResult] = []
         self._sessions: list[bytes] = []
         self._began = datetime.now(UTC).isoformat(timespec="seconds")
@@ -205,26 +216,23 @@ class Training:
     def _sum(self, step: Step[Any], *, in_series: bool = True) -> SumResult:
         """The next sum; in a series it goes on with the one before where enough clients are left."""
         if self._series is not None:
-            last, series = self._series
-            terms = last.next_of_series
-            self._series = terms, series
             try:
-                return series.run_next(Invitation.make(terms, step.learner, step.model))
+                return self._series.run_next(step.learner, step.model)
             except SeriesOverError as error:
                 self._progress.say("series ends", reason=str(error))
-        terms = self._fresh_terms()
-        if not in_series:
-            terms = replace(terms, place=0)
-        self._session, self._failure = terms.session, b""
-        invitation = Invitation.make(terms, step.learner, step.model)
-        exchange = SessionExchange(terms.session, self._exchange, self._progress)
-        invitation = with_announcements(invitation, self._server, exchange, self._deadlines)
-        self._invitation = self._invitation or invitation
-        if not terms.place:
-            return run_sum(invitation, self._server, exchange, self._deadlines, self._failed)
-        series = GridSeries(invitation, self._server, exchange, self._deadlines)
-        self._series = terms, series
-        return series.run_first()
+        session = new_session_id() if self._plan is None or self._session else self._plan.session
+        model = model_to_bytes(step.learner, step.model)
+        proposal = self._settings.proposal(
+            self._server.roster, model, session=session, previous=self._session, in_series=in_series
+        )
+        self._session, self._failure = session, b""
+        exchange = SessionExchange(session, self._exchange, self._progress)
+        proposal = with_announcements(proposal, self._server, exchange, self._deadlines)
+        self._first = self._first or proposal
+        if not proposal.place:
+            return run_sum(proposal, self._server, exchange, self._deadlines, self._failed)
+        self._series = GridSeries(proposal, self._server, exchange, self._deadlines)
+        return self._series.run_first()
 
     def _failed(self, proof: bytes) -> None:
         """Keep what proves to the sites that the last sum failed; where nothing does it counts as released."""
@@ -236,16 +244,12 @@ class Training:
         settings = self._settings
         return Deadlines(seconds=settings.round_seconds, quorum=settings.quorum, at_once=settings.at_once)
 
-    def _fresh_terms(self) -> Terms:
-        session = new_session_id() if self._plan is None or self._session else self._plan.session
-        return self._settings.terms(self._server.roster, session=session, previous=self._session)
-
     def _save(self, folder: Path, seconds: float) -> None:
         learner, model = self._federation.learner, self._federation.model
         self._model = {holds: model_to_bytes(learner, model, with_totals=holds) for holds in (False, True)}
         save_model(folder / "model.safetensors", learner, model)
-        assert self._invitation is not None, "every learner has a sum"
-        first = self._invitation.to_bytes()
+        assert self._first is not None, "every learner has a sum"
+        first = self._first.to_bytes()
         OutputFile(folder / "invitation").fill(lambda file: file.write(first))
         totals = totals_to_bytes(self._totals)
         OutputFile(folder / "totals.safetensors", private=True).fill(lambda file: file.write(totals))

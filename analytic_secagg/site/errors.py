@@ -1,4 +1,4 @@
-"""What goes wrong in a deployment, and the bland codes that are all a server ever hears of it."""
+"""Errors of a deployment, and the bland codes that are all a server ever receives of them."""
 
 from __future__ import annotations
 

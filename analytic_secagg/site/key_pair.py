@@ -1,11 +1,11 @@
-"""What a helper announced for one session and knows alone since then, sealed in the site's folder until it is used."""
+"""Key pair of one session: a helper's announcement and the secret that goes with it, sealed in the site's store."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from analytic_secagg.modes import Mode
-from analytic_secagg.sum_setup import SumSetup
+from analytic_secagg.session_config import SessionConfig
 from secagg import PartySecrets, os_entropy
 from secagg.durable import Store
 from secagg.errors import SnapshotError
@@ -28,7 +28,7 @@ class SessionKeyPair:
     decryption: bytes = field(repr=False)
 
     @classmethod
-    def generate(cls, mode: Mode, setup: SumSetup, secrets: PartySecrets) -> SessionKeyPair:
+    def generate(cls, mode: Mode, setup: SessionConfig, secrets: PartySecrets) -> SessionKeyPair:
         """Return a fresh one for the sum of a set-up.
 
         Raises:

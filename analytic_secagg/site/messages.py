@@ -1,13 +1,13 @@
-"""Messages between server and sites, as bytes that any engine may carry: an invitation, requests, answers.
+"""Messages between server and sites, as bytes that any engine may carry: a proposal, requests, answers.
 
 Every message of the server travels in an envelope that its identity signed (``signed``, ``opened``): before a sum has
-begun nothing else tells a site that an invitation, or the end of a session, is the roster's server's.
+begun nothing else tells a site that a proposal, or the end of a session, is the roster's server's.
 """
 
 from __future__ import annotations
 
 from analytic_secagg.site.errors import WireError
-from analytic_secagg.site.invitation import Invitation
+from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.results import RunResults
 from analytic_secagg.site.site import Messages
 from secagg import IdentityKey
@@ -17,7 +17,7 @@ from secagg.primitives.identity import is_signed
 CONTEXT, INVITE, STEP, END = KINDS = ("context", "invite", "step", "end")
 """The kinds of a server's messages: for the key holder's context, to a sum, in it, and when it is over."""
 
-_INVITATION, _MESSAGES = b"analytic-secagg/3 invitation", b"analytic-secagg/2 messages"
+_PROPOSAL, _MESSAGES = b"analytic-secagg/3 invitation", b"analytic-secagg/2 messages"
 _END = b"analytic-secagg/3 end"
 _SIGNED, _LABEL = b"analytic-secagg/1 signed", "message of the server"
 _PARTY_BYTES = 4
@@ -42,19 +42,19 @@ def opened(server: bytes, kind: str, content: bytes) -> bytes:
     return parts[2]
 
 
-def write_invitation(invitation: Invitation, requests: Messages | None = None) -> bytes:
-    """Return the bytes of an invitation, and of what is asked of parties that were set up for this sum before."""
-    return length_prefixed(_INVITATION, invitation.to_bytes(), *_write(requests or {}))
+def write_proposal(proposal: TrainingProposal, requests: Messages | None = None) -> bytes:
+    """Return the bytes of a proposal, and of what is asked of parties that were set up for this sum before."""
+    return length_prefixed(_PROPOSAL, proposal.to_bytes(), *_write(requests or {}))
 
 
-def read_invitation(content: bytes) -> tuple[Invitation, dict[int, bytes]]:
-    """Return the invitation, and what is asked of parties with it.
+def read_proposal(content: bytes) -> tuple[TrainingProposal, dict[int, bytes]]:
+    """Return the proposal, and what is asked of parties with it.
 
     Raises:
         WireError: these bytes are none.
     """
-    parts = _parts(_INVITATION, 2, content)
-    return Invitation.from_bytes(parts[1]), _read(parts[2:])
+    parts = _parts(_PROPOSAL, 2, content)
+    return TrainingProposal.from_bytes(parts[1]), _read(parts[2:])
 
 
 def write_messages(messages: Messages, *, session: bytes) -> bytes:

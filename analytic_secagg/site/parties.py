@@ -1,4 +1,4 @@
-"""A site's parties in one sum: each a session of `secagg` that lies in the site's own folder between two messages."""
+"""A site's parties in one session: state machines of `secagg` that its store keeps between two messages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from analytic.learner import ClientRows
 from analytic_secagg.configurations import configuration_digest
 from analytic_secagg.site.errors import NoSessionError
-from analytic_secagg.site.invitation import Agreement
-from analytic_secagg.site.journal import Journal, RunPlace
 from analytic_secagg.site.key_pair import SessionKeyPair
+from analytic_secagg.site.query_log import QueryLog, RunPlace
+from analytic_secagg.site.session import Session
 from analytic_secagg.site.site_file import ClientRole, OwnRole, SiteFile
-from analytic_secagg.site.state import SessionFolder
+from analytic_secagg.site.store import SessionStore
 from secagg import ClientSession, IntVector, PartyId, PartySecrets
 from secagg.committee import KeyRotation
 from secagg.durable import DurableClient
@@ -22,146 +22,145 @@ from secagg.sums import CLIENT_ROLE
 LOG = logging.getLogger("analytic_secagg.site")
 
 KEY_PAIR = "key pair"
-"""What the key is for that seals a ``SessionKeyPair``."""
+"""Purpose of the key that seals a ``SessionKeyPair``."""
 
 
-def parties_of(
-    file: SiteFile, folder: SessionFolder, agreement: Agreement, now: float, *, has_client: bool = True
-) -> dict[PartyId, DurableClient]:
-    """The sessions of those of a site's parties that are in this sum; as they were left, or fresh.
+def query_log_of(file: SiteFile, store: SessionStore) -> QueryLog:
+    """Return a site's query log, with the limits of the site's own file."""
+    further, tries = file.journal.further_totals, file.journal.refused_tries
+    return QueryLog(store, policy=file.policy, further_totals=further, refused_tries=tries)
+
+
+def epochs_of(store: SessionStore, own: OwnRole) -> KeyRotation:
+    """Return the epochs of one of a site's helpers."""
+    return KeyRotation(store.lasting(f"epochs of {own.party}"), own.identity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteParties:
+    """Those of a site's parties that are in a session; as they were left, or fresh.
 
     Args:
         file: the site.
-        folder: its sessions; locked.
-        agreement: the sum, which the site has agreed to.
+        store: its sessions; locked.
+        session: the sum, which the site has agreed to.
         now: the second since 1970.
         has_client: whether its client takes part.
-
-    Raises:
-        NoSessionError: what opens that which is sealed to a helper in this session is not here.
-        SnapshotError: what was stored does not open.
     """
-    kept, protocol, sessions = _Kept(file, folder, agreement.terms.session), agreement.protocol, {}
-    if has_client and file.client is not None and file.client.party in protocol.clients:
-        sessions[file.client.party] = _client(kept, agreement, file.client)
-    for own in file.helpers:
-        if own.role == agreement.mode.helper and own.party in protocol.helpers:
-            sessions[own.party] = _helper(kept, agreement, own, now)
-    return sessions
-
-
-def journal_of(file: SiteFile, folder: SessionFolder) -> Journal:
-    """What a site's rows and its help have been given to, held to its own file."""
-    allowed = file.journal
-    return Journal(
-        folder, policy=file.policy, further_totals=allowed.further_totals, refused_tries=allowed.refused_tries
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """Where and under which keys a site keeps one session."""
 
     file: SiteFile
-    folder: SessionFolder
-    session: bytes
+    store: SessionStore
+    session: Session
+    now: float
+    has_client: bool = True
 
-    @property
-    def journal(self) -> Journal:
-        """What the site's rows and its help have been given to."""
-        return journal_of(self.file, self.folder)
+    def restore(self) -> dict[PartyId, DurableClient]:
+        """Return each party's state machine.
 
-    def durable(self, session: ClientSession) -> DurableClient:
-        """A party's session, sealed under this site's own key."""
-        party = session.party
-        key = self.file.state_key(f"record of {party}", self.session)
-        return DurableClient(self.folder.store(self.session, party), key, session)
-
-
-def _client(kept: _Kept, agreement: Agreement, role: ClientRole) -> DurableClient:
-    protocol, party = agreement.protocol, role.party
-    signs = party in protocol.public_keys.get(CLIENT_ROLE, {})
-    secrets = PartySecrets(
-        identity=role.identity if signs else None,
-        data_fingerprint=lambda: kept.journal.rows_of(protocol),
-        consent=kept.journal.consent,
-        on_receipt=kept.file.kept.keep_receipt,
-    )
-
-    def contribution() -> IntVector:
-        """What leaves; its noise is paid first, and whoever is made to draw another one pays again.
-
-        Who says nothing after its vector is asked for its consent now: a total that is refused costs nothing.
+        Raises:
+            NoSessionError: what opens that which is sealed to a helper in this session is not here.
+            SnapshotError: what was stored does not open.
         """
-        rows = role.rows_for(agreement.step.learner)
-        place, speaks_later = _run_place(agreement), protocol.guarantee.messages_after_vector
-        kept.journal.note(protocol, rows, place)
-        kept.journal.check(protocol)
-        with kept.journal.computing(rows, place):
-            _warn_of_coarse_columns(role, agreement, rows)
-            vector = agreement.step.vector(rows)
-        if not speaks_later:
-            kept.journal.consent(protocol, None)
-        agreement.step.charge(kept.file.ledger, session_id=protocol.digest)
-        return vector
+        client, protocol, parties = self.file.client, self.session.protocol, dict[PartyId, DurableClient]()
+        if self.has_client and client is not None and client.party in protocol.clients:
+            parties[client.party] = self._durable(self._client(client))
+        for own in self.file.helpers:
+            if own.role == self.session.mode.helper and own.party in protocol.helpers:
+                parties[own.party] = self._durable(self._helper(own))
+        return parties
 
-    if not agreement.terms.place:
-        return kept.durable(protocol.client(party, contribution, secrets=secrets))
-    setup, series = agreement.setup, agreement.mode.series(agreement.setup)
-    number = agreement.terms.place - 1
-    return kept.durable(series.member(party, number, setup.layout, setup.context, contribution, secrets=secrets))
+    def _durable(self, machine: ClientSession) -> DurableClient:
+        """Seal a party's state under this site's own key, and store it after each message."""
+        party, session = machine.party, self.session.proposal.session
+        key = self.file.state_key(f"record of {party}", session)
+        return DurableClient(self.store.record(session, party), key, machine)
 
-
-def _warn_of_coarse_columns(role: ClientRole, agreement: Agreement, rows: ClientRows) -> None:
-    """Say by name, in the site's own log, which of its columns the sum's format hardly holds."""
-    step = agreement.step
-    found = getattr(step.learner, "coarse_columns", None)
-    if len(rows) and found and (places := found(step.model, rows)):
-        n_columns = rows.features.shape[1]
-        names = role.columns.features if role.columns else tuple(map(str, range(n_columns)))
-        LOG.warning(
-            "%s keeps less than 8 bits of %d of %d columns of this site's rows: %s; ask for more fraction bits, for "
-            'scales in the schema, or for feature-format = "agreed"',
-            step.learner.name,
-            len(places),
-            n_columns,
-            ", ".join(names[place] for place in places),
+    def _client(self, role: ClientRole) -> ClientSession:
+        protocol, log = self.session.protocol, query_log_of(self.file, self.store)
+        signs = role.party in protocol.public_keys.get(CLIENT_ROLE, {})
+        secrets = PartySecrets(
+            identity=role.identity if signs else None,
+            data_fingerprint=lambda: log.rows_of(protocol),
+            consent=log.consent,
+            on_receipt=self.file.kept.keep_receipt,
         )
 
+        def contribution() -> IntVector:
+            return self._vector(role, log)
 
-def _run_place(agreement: Agreement) -> RunPlace:
-    """Where the sum stands in its run, by what the server says of the run and what the model says of itself."""
-    terms, step = agreement.terms, agreement.step
-    return RunPlace(
-        session=terms.session,
-        previous=terms.previous,
-        configuration=configuration_digest(step.learner),
-        computed=hashlib.sha256(step.received).digest(),
-        has_noise=step.noise is not None,
-        grown=len(step.received),
-    )
+        proposal, config = self.session.proposal, self.session.config
+        if not proposal.place:
+            return protocol.client(role.party, contribution, secrets=secrets)
+        series, number = self.session.mode.series(config), proposal.place - 1
+        return series.member(role.party, number, config.layout, config.context, contribution, secrets=secrets)
 
+    def _vector(self, role: ClientRole, log: QueryLog) -> IntVector:
+        """Return the client's vector, which then leaves.
 
-def epochs_of(folder: SessionFolder, own: OwnRole) -> KeyRotation:
-    """The epochs of one of a site's helpers."""
-    return KeyRotation(folder.lasting(f"epochs of {own.party}"), own.identity)
+        The query log lets it pass first. Its noise is paid before it leaves, and whoever is made to draw another one
+        pays again. Who says nothing after its vector is asked for its consent now: a refused total costs nothing.
+        """
+        protocol, step, place = self.session.protocol, self.session.step, self._run_place
+        rows = role.rows_for(step.learner)
+        log.note(protocol, rows, place)
+        log.check(protocol)
+        with log.computing(protocol, place):
+            self._warn_of_coarse_columns(role, rows)
+            vector = step.vector(rows)
+        if not protocol.guarantee.messages_after_vector:
+            log.consent(protocol, None)
+        step.charge(self.file.ledger, session_id=protocol.digest)
+        return vector
 
-
-def _helper(kept: _Kept, agreement: Agreement, own: OwnRole, now: float) -> DurableClient:
-    boxes, decryption = None, b""
-    if own.role.has_epochs:
-        current = epochs_of(kept.folder, own).current(now)
-        if current is None or current[0].to_bytes() != agreement.setup.announced[own.party]:
-            raise NoSessionError("this sum is sealed to a key of this helper's whose epoch is over; it opens no more")
-        boxes = current[1]
-    elif agreement.mode.announce is not None:
-        pair = SessionKeyPair.load(kept.folder.key_pair(kept.session), kept.file.state_key(KEY_PAIR, kept.session))
-        if pair is None:
-            raise NoSessionError(
-                "the key pair of this session is not here; the server asks for it first, or it was lost"
+    def _warn_of_coarse_columns(self, role: ClientRole, rows: ClientRows) -> None:
+        """Say by name, in the site's own log, which of its columns the sum's format hardly holds."""
+        step = self.session.step
+        found = getattr(step.learner, "coarse_columns", None)
+        if len(rows) and found and (places := found(step.model, rows)):
+            n_columns = rows.features.shape[1]
+            names = role.columns.features if role.columns else tuple(map(str, range(n_columns)))
+            LOG.warning(
+                "%s keeps less than 8 bits of %d of %d columns of this site's rows: %s; ask for more fraction bits, "
+                'for scales in the schema, or for feature-format = "agreed"',
+                step.learner.name,
+                len(places),
+                n_columns,
+                ", ".join(names[place] for place in places),
             )
-        decryption = pair.decryption
-    secrets = PartySecrets(
-        identity=own.identity, boxes=boxes, decryption=decryption, consent=kept.journal.consent_to_help
-    )
-    return kept.durable(agreement.protocol.helper(own.party, secrets=secrets))
+
+    @property
+    def _run_place(self) -> RunPlace:
+        """The sum's place in its run, by what the server says of the run and the model of itself."""
+        proposal, step = self.session.proposal, self.session.step
+        return RunPlace(
+            session=proposal.session,
+            previous=proposal.previous,
+            configuration=configuration_digest(step.learner),
+            computed=hashlib.sha256(step.received).digest(),
+            has_noise=step.noise is not None,
+            grown=len(step.received),
+        )
+
+    def _helper(self, own: OwnRole) -> ClientSession:
+        session, boxes, decryption = self.session.proposal.session, None, b""
+        if own.role.has_epochs:
+            current = epochs_of(self.store, own).current(self.now)
+            if current is None or current[0].to_bytes() != self.session.config.announced[own.party]:
+                raise NoSessionError(
+                    "this sum is sealed to a key of this helper's whose epoch is over; it opens no more"
+                )
+            boxes = current[1]
+        elif self.session.mode.announce is not None:
+            pair = SessionKeyPair.load(self.store.key_pair(session), self.file.state_key(KEY_PAIR, session))
+            if pair is None:
+                raise NoSessionError(
+                    "the key pair of this session is not here; the server asks for it first, or it was lost"
+                )
+            decryption = pair.decryption
+        secrets = PartySecrets(
+            identity=own.identity,
+            boxes=boxes,
+            decryption=decryption,
+            consent=query_log_of(self.file, self.store).consent_to_help,
+        )
+        return self.session.protocol.helper(own.party, secrets=secrets)

@@ -12,14 +12,14 @@ from secagg.primitives.identity import IdentityKey
 from secagg.wire import MessageType, open_frame, seal_frame
 
 
-def say_present(protocol: SumProtocol, party: PartyId, identity: IdentityKey | None) -> bytes:
+def presence_message(protocol: SumProtocol, party: PartyId, identity: IdentityKey | None) -> bytes:
     """Return a helper's word that it takes part in a sum; the same bytes each time."""
     return seal_frame(
         MessageType.PRESENCE, b"", digest=protocol.digest, sender=party, recipient=SERVER, identity=identity
     )
 
 
-def check_present(protocol: SumProtocol, party: PartyId, message: bytes) -> None:
+def check_presence(protocol: SumProtocol, party: PartyId, message: bytes) -> None:
     """Refuse what is not a helper's word for this sum.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a server gives the sites at the end of a run, and what a site keeps of it: receipts, the model, and totals."""
+"""Results of a run that a server gives the sites, and what a site keeps of them: receipts, the model, and totals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LABEL = "results of a run"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResults:
-    """What a run ended in, signed by its server: two models of one run are evidence against it.
+    """Results of a run, signed by its server: two models of one run are evidence against it.
 
     Args:
         model: the model's file, with the total in it (FedHiP's) for whom the roster names. Or an evaluation's.
@@ -40,7 +40,7 @@ class RunResults:
 
     @property
     def learner_names(self) -> tuple[str, ...]:
-        """As ``Invitation.learner_names``.
+        """As ``TrainingProposal.learner_names``.
 
         Raises:
             WireError: no model.

@@ -138,7 +138,7 @@ class Roster(StrictModel):
         return self.beside.get(role.table, {}) if role is not None else {}
 
     def to_toml(self) -> str:
-        """What ``read`` reads."""
+        """Serialise to TOML; the inverse of ``read``."""
         lines = [f'server = "{self.server.hex()}"', *([f'beacon = "{self.beacon.hex()}"'] if self.beacon else [])]
         lines += [f"totals = {list(self.totals)}"] if self.totals else []
         lines += [] if self.corrupt_helpers is None else [f"corrupt_helpers = {self.corrupt_helpers}"]
@@ -154,7 +154,7 @@ class Roster(StrictModel):
 
     @property
     def fingerprint(self) -> str:
-        """What two people read to each other to see that they hold the same roster."""
+        """Fingerprint that two people read to each other to see that they hold the same roster."""
         parties = [
             name.encode() + party.to_bytes(4, "big") + key
             for name, keys in self._tables()

@@ -1,41 +1,51 @@
-"""A site's side of a sum: invitation in, message out; request in, answer out. It knows no transport."""
+"""A site's side of a run: a proposal in, first messages out; requests in, answers out. No transport, no threads.
+
+``message_handler.handle_message`` calls a ``Site`` for each message of the server, in this order:
+
+1. ``announce(proposal)``, in modes whose helpers announce a key before the sum (committee, key holder);
+2. ``join(proposal)``, once a sum: the first messages of the site's parties;
+3. ``answer(session, requests)``, once a round of the protocol;
+4. ``end(session, results)``: secrets are forgotten, the model is kept.
+
+``join`` goes through a site once, from the proposal to what leaves:
+
+1. ``store.SessionStore.locked``: one process at a time, and no query log that is behind its second place;
+2. ``admission.admit``: the site's own file and roster allow the proposal, which becomes a ``session.Session``;
+3. sealing keys and budget are checked where the session is new, and ``store.SessionStore.begin`` keeps the proposal;
+4. ``parties.SiteParties.restore``: a state machine for each party of the site, as it was stored or fresh;
+5. each says its first message. A client's has its vector, or leads to it: rows are noted and checked in the
+   ``query_log.QueryLog``, the vector is made of them, and its noise is charged to the ledger before it leaves.
+
+``answer`` takes the stored proposal through steps 1, 2 and 4, so that a process that died is no loss. A call that
+raises leaves what was stored before. What happened stays in the site's own log; the server gets a code.
+"""
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any
 
-from analytic.learner import AnalyticLearner
-from analytic.model_files import EVALUATIONS, LEARNERS
-from analytic_secagg.configurations import configuration_digest, described
-from analytic_secagg.federation import Step
-from analytic_secagg.modes import MODES, find_mode
-from analytic_secagg.privacy import is_bounded
+from analytic_secagg.modes import find_mode
+from analytic_secagg.site.admission import admit, allowed, check_budget, refuse_extensions
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, SiteFileError
-from analytic_secagg.site.invitation import Agreement, Invitation
-from analytic_secagg.site.journal import NotedTotal
 from analytic_secagg.site.key_pair import SessionKeyPair
-from analytic_secagg.site.parties import KEY_PAIR, epochs_of, journal_of, parties_of
-from analytic_secagg.site.presence import say_present
+from analytic_secagg.site.parties import KEY_PAIR, SiteParties, epochs_of, query_log_of
+from analytic_secagg.site.presence import presence_message
+from analytic_secagg.site.proposal import TrainingProposal
+from analytic_secagg.site.query_log import LoggedTotal
 from analytic_secagg.site.results import RunResults
-from analytic_secagg.site.site_file import ANY, OwnRole, SiteFile
-from analytic_secagg.site.state import SessionFolder
-from analytic_secagg.site.terms import Terms
+from analytic_secagg.site.session import Session, config_of
+from analytic_secagg.site.site_file import OwnRole, SiteFile
+from analytic_secagg.site.store import SessionStore
 from secagg import PartyId, PartySecrets
 from secagg.committee import RollbackProtection, SealingKey
-from secagg.dp import BudgetExceededError
 from secagg.durable import DurableClient
 from secagg.errors import ConfigurationError, ConsentRefusedError, PolicyError
 
 LOG = logging.getLogger("analytic_secagg.site")
 """The site's own log; it stays on the site's host."""
-
-SHOWN = 60
-"""Most characters of a name of the server's choice that an error shows."""
 
 Messages = Mapping[PartyId, bytes]
 """What parties say or are told; empty bytes say that a party is here and has nothing to say yet."""
@@ -51,10 +61,10 @@ class Site:
 
     def __init__(self, file: SiteFile, *, now: Callable[[], float] = time.time) -> None:
         self._file, self._now = file, now
-        self._folder = SessionFolder(file.state, now=now, head=file.journal.head)
+        self._store = SessionStore(file.state, now=now, head=file.journal.head)
 
-    def announce(self, invitation: Invitation) -> Messages:
-        """What this site's helpers say to everybody before a sum: nothing where it has none of the sum's.
+    def announce(self, proposal: TrainingProposal) -> Messages:
+        """Return what this site's helpers announce to everybody before a sum; nothing where it has none of the sum's.
 
         A committee's helper says the key that boxes are sealed to in its running epoch, and begins one where none is.
         The key holder says the signed public context of a fresh key pair, the same one if it was asked before. The
@@ -64,24 +74,23 @@ class Site:
             DeclinedError: the site's own file forbids it.
             NoSessionError: the session id was used before.
         """
-        terms = Terms.from_bytes(invitation.terms)
-        of_sum = [own for own in self._file.helpers if own.party in terms.helpers]
+        of_sum = [own for own in self._file.helpers if own.party in proposal.helpers]
         if not of_sum:
             return {}
-        self._refuse_extensions((), terms.mode)
-        if find_mode(terms.mode).announce is None:
-            raise DeclinedError(f"in the mode {terms.mode} {of_sum[0].role.name}s announce nothing")
-        with self._folder.locked():
-            self._end_what_is_over(terms)
+        refuse_extensions(self._file, (), proposal.mode)
+        if find_mode(proposal.mode).announce is None:
+            raise DeclinedError(f"in the mode {proposal.mode} {of_sum[0].role.name}s announce nothing")
+        with self._store.locked():
+            self._end_what_is_over(proposal)
             if of_sum[0].role.has_epochs:
                 return {own.party: self._sealing_key(own).to_bytes() for own in of_sum}
             (own,) = of_sum
-            store, key = self._folder.key_pair(terms.session), self._file.state_key(KEY_PAIR, terms.session)
-            stored = SessionKeyPair.load(store, key)
-            pair = stored or self._draw(invitation, own)
-            self._folder.begin(invitation.question)
+            record, key = self._store.key_pair(proposal.session), self._file.state_key(KEY_PAIR, proposal.session)
+            stored = SessionKeyPair.load(record, key)
+            pair = stored or self._draw(proposal, own)
+            self._store.begin(proposal.without_announcements)
             if stored is None:
-                pair.save(store, key)
+                pair.save(record, key)
             return {own.party: pair.announcement}
 
     def begin_epoch(self, *, number: int | None = None) -> Mapping[PartyId, SealingKey]:
@@ -95,20 +104,20 @@ class Site:
         Raises:
             ConfigurationError: a number that is not larger than the last one.
         """
-        with self._folder.locked():
+        with self._store.locked():
             begun = {}
             for own in self._file.helpers:
                 if own.role.has_epochs:
                     begun[own.party] = self._next_epoch(own, number)
             return begun
 
-    def join(self, invitation: Invitation, requests: Messages | None = None) -> Messages:
+    def join(self, proposal: TrainingProposal, requests: Messages | None = None) -> Messages:
         """The first messages of this site's parties in a sum; the same ones if it was asked before.
 
         A client whose rows may not enter this total says nothing, and keeps no helper at the same site from helping.
 
         Args:
-            invitation: the sum.
+            proposal: the sum.
             requests: in a series from its second sum on, what the server asks of whom was set up for this sum.
 
         Raises:
@@ -116,18 +125,17 @@ class Site:
             ConsentRefusedError: none of its parties lets itself be in this total.
             NoSessionError: the session id was used before.
         """
-        with self._folder.locked():
-            terms = Terms.from_bytes(invitation.terms)
-            self._end_what_is_over(terms)
-            agreement = self._agree(invitation)
-            if terms.session not in self._folder.held():
-                self._accept_epochs(agreement)
-                self._afford(agreement)
-            self._folder.begin(invitation)
-            sessions = self._parties(agreement)
-            if terms.place > 1:
-                return _answers(sessions, requests or {})
-            return _each(sessions, lambda party: sessions[party].start() or self._present(agreement, party))
+        with self._store.locked():
+            self._end_what_is_over(proposal)
+            session, refusal = admit(self._file, proposal)
+            if proposal.session not in self._store.held():
+                self._accept_epochs(session)
+                check_budget(self._file, session)
+            self._store.begin(proposal)
+            parties = self._parties(session, refusal)
+            if proposal.place > 1:
+                return _answers(parties, requests or {})
+            return _each(parties, lambda party: parties[party].start() or self._present(session, party))
 
     def answer(self, session: bytes, requests: Messages) -> Messages:
         """The answers to the server's requests; the same ones if this was asked last.
@@ -136,10 +144,9 @@ class Site:
             NoSessionError: no such session is running, or a party that this site is not.
             SecureSumError: the server broke the protocol.
         """
-        with self._folder.locked():
+        with self._store.locked():
             self._sweep(spare=session)
-            agreement = self._agree(self._folder.invitation(session))
-            return _answers(self._parties(agreement), requests)
+            return _answers(self._parties(*admit(self._file, self._store.proposal(session))), requests)
 
     def end(self, session: bytes, results: RunResults | None = None, failure: bytes = b"") -> None:
         """Forget a session's secrets and keep what its run ended in; one that is not running is left as it is.
@@ -147,14 +154,14 @@ class Site:
         Args:
             session: which.
             results: what the server gives, if there is something.
-            failure: what proves that the session's sum failed; then the journal counts it no more.
+            failure: what proves that the session's sum failed; then the query log counts it no more.
 
         Raises:
             WireError: results that the server did not sign, or no model. The session is over all the same.
             RemoteProtocolError: no proof. The session is over, and its sum counts.
         """
-        with self._folder.locked():
-            is_running = session in self._folder.held()
+        with self._store.locked():
+            is_running = session in self._store.held()
             try:
                 self._free(session, failure)
             finally:
@@ -162,257 +169,139 @@ class Site:
                 self._sweep()
             if results is not None and is_running:
                 results.check(self._file.roster.server, session)
-                self._refuse_extensions(results.learner_names)
+                refuse_extensions(self._file, results.learner_names)
                 self._file.kept.keep(results)
 
     def sweep(self) -> None:
         """Forget the sessions of servers that are gone."""
-        with self._folder.locked():
+        with self._store.locked():
             self._sweep()
 
     def accept_loss(self) -> int:
-        """Go on with a journal that is behind its second place; return how many entries that one counted.
+        """Go on with a query log that is behind its second place; return how many entries that one counted.
 
         The rows that this site has now count as being in a total that nothing can be compared with.
 
         Raises:
-            SiteFileError: the journal is not behind, so that nothing is to be accepted.
+            SiteFileError: the query log is not behind, so that nothing is to be accepted.
         """
         client = self._file.client
         rows = [] if client is None else [client.rows()]
         if client is not None:
             with suppress(SiteFileError):  # most keep none for judging
                 rows.append(client.test_rows())
-        with self._folder.locked(is_behind=True):
-            return journal_of(self._file, self._folder).accept_loss(rows, is_helper=bool(self._file.helpers))
+        with self._store.locked(is_behind=True):
+            return query_log_of(self._file, self._store).accept_loss(rows, is_helper=bool(self._file.helpers))
 
     def count_totals(self) -> tuple[int, int]:
         """How many totals this site has had part in, and how many of these its owner had to allow."""
-        with self._folder.locked():
-            return journal_of(self._file, self._folder).count()
+        with self._store.locked():
+            return query_log_of(self._file, self._store).count()
 
-    def look(self, *, check: bool = False) -> tuple[list[NotedTotal], int] | None:
+    def look(self, *, check: bool = False) -> tuple[list[LoggedTotal], int] | None:
         """Return the totals that this site has had part in, and how many sessions' secrets are kept; changes nothing.
 
         Args:
             check: whether to look at every page of the file too.
 
         Returns:
-            None where there is no journal.
+            None where there is no query log.
 
         Raises:
             SiteFileError: a sum is at work, or the file is damaged or, if checked, behind its second place.
         """
-        with self._folder.reading() as is_there:
-            if check and (problem := self._folder.journal_head.problem(is_there=is_there)):
+        with self._store.reading() as is_there:
+            if check and (problem := self._store.query_log_head.problem(is_there=is_there)):
                 raise SiteFileError(problem)
             if not is_there:
                 return None
-            if check and (found := self._folder.run("PRAGMA quick_check")) != [("ok",)]:
+            if check and (found := self._store.run("PRAGMA quick_check")) != [("ok",)]:
                 raise SiteFileError(f"{self._file.state} is damaged, take it from a copy: {found[0][0]}")
-            return journal_of(self._file, self._folder).totals(), len(self._folder.held())
+            return query_log_of(self._file, self._store).totals(), len(self._store.held())
 
-    def _agree(self, invitation: Invitation) -> Agreement:
-        """The agreement, if this site's own file allows it; its client may take no part in it all the same."""
-        self._allowed(invitation)
-        if not self._helps(invitation):  # before a learner, or a model, of the server's choice is made here
-            refusal = self._refuses_name(invitation.learner_names[0]) or self._refuses(invitation.learner)
-            if refusal:
-                raise DeclinedError(refusal)
-        try:
-            agreement = invitation.agree(self._file.roster)
-            noise = agreement.step.noise
-            self._file.policy.check(agreement.protocol, () if noise is None else noise.releases)
-        except (ConfigurationError, PolicyError) as error:
-            raise DeclinedError(str(error)) from error
-        self._check_columns(agreement)
-        learner = agreement.step.learner
-        if is_bounded(learner) and noise is None:
-            raise DeclinedError(
-                f"this {learner.name} maps rows for sums with noise, and this sum has none: a map and a centre "
-                "of the server's choice would show in an exact total whether a row is among them"
-            )
-        return agreement
-
-    def _check_columns(self, agreement: Agreement) -> None:
-        """Decline an exact total from which rows can be rebuilt whatever rows come: what a site knows of the gates."""
-        step, most = agreement.step, self._file.roster.max_client_rows
-        rows = None if most is None else most * len(agreement.protocol.clients)
-        if rows is not None and step.noise is None and step.n_columns >= rows:
-            raise DeclinedError(
-                f"an exact total needs more rows than columns, and this {step.learner.name} sums the Gram of "
-                f"{step.n_columns} columns over at most {rows} rows, by the roster's max_client_rows: use fewer "
-                "features, or noise"
-            )
-
-    def _allowed(self, invitation: Invitation) -> Invitation:
-        """The invitation, if all that it needs of other packages is named in this site's own file; else a refusal."""
-        self._refuse_extensions(invitation.learner_names, Terms.from_bytes(invitation.terms).mode)
-        return invitation
-
-    def _refuse_extensions(self, learners: Iterable[str], mode: str | None = None) -> None:
-        """Decline code of other packages that this site's own file does not name, before any of it is imported."""
-        known = LEARNERS.keys() | EVALUATIONS.keys() | self._file.named_learners
-        for name in learners:
-            if name not in known:
-                raise DeclinedError(
-                    f"the server proposes the learner {name[:SHOWN]!r} of another package, which this site's file does "
-                    "not name: if its owner trusts that package, add it to learners in [client], or to extensions "
-                    "where there is no client"
-                )
-        if mode is not None and mode not in MODES.keys() | self._file.demands.modes:
-            raise DeclinedError(
-                f"the server proposes the mode {mode[:SHOWN]!r} of another package, which this site's file does not "
-                "name: if its owner trusts that package, add it to modes in [policy]"
-            )
-
-    def _helps(self, invitation: Invitation) -> bool:
-        """Whether a helper of this site's is in the sum, whatever its client says."""
-        helpers = Terms.from_bytes(invitation.terms).helpers
-        return any(own.party in helpers for own in self._file.helpers)
-
-    def _refuses_name(self, name: str) -> str:
-        """Why the client contributes to no learner of this name; empty if it does."""
-        client = self._file.client
-        if client is None:
-            return ""
-        listed = client.learners
-        if listed is None:
-            listed = frozenset({"afl"}) if self._file.configurations == ANY else frozenset({name})
-        return "" if name in listed else f"this site contributes to {', '.join(sorted(listed))} only, not to {name}"
-
-    def _refuses(self, learner: AnalyticLearner[Any]) -> str:
-        """Why the client tries no row on a learner; empty if it does.
-
-        A format, a scale or a map of the server's choice shows single rows in a total of all clients, and whether a
-        site's rows fit it shows this site's (docs/explanation/threat-model.md).
-        """
-        client, agreed = self._file.client, self._file.configurations
-        if client is None:
-            return ""
-        digest = configuration_digest(learner)
-        if agreed == ANY or digest in agreed:
-            return ""
-        return (
-            f"this site's rows are for {len(agreed)} configurations that were agreed on, and the server proposes "
-            f"another one, {digest.hex()}: {json.dumps(described(learner))}; if all owners agree to it, add it to "
-            "configurations in the roster, or in [client] of this site's file"
-        )
-
-    def _refuses_model(self, step: Step[Any]) -> str:
-        """Why the client takes no part in a sum that depends on a model of the server's word; empty if it does."""
-        client, learner = self._file.client, step.learner
-        if client is None or self._file.configurations == ANY or step.noise is not None:
-            return ""
-        is_first = learner.name not in EVALUATIONS and step.received == learner.context_bytes(learner.init())
-        if is_first or learner.name in client.unverified_models:
-            return ""
-        return (
-            f"this exact sum of {learner.name} depends on a model that the server states and this site cannot check: a "
-            "crafted one shows rows as a crafted configuration does; if its owner trusts the server with that, add "
-            f'"{learner.name}" to unverified_models in [client]; or have the run add noise'
-        )
-
-    def _accept_epochs(self, agreement: Agreement) -> None:
+    def _accept_epochs(self, session: Session) -> None:
         """Decline a sum whose boxes would be sealed to a key of an epoch that is over, or before one accepted here."""
-        if agreement.mode.helper is None or not agreement.mode.helper.has_epochs:
+        if session.mode.helper is None or not session.mode.helper.has_epochs:
             return
-        setup = agreement.setup
-        keys = {setup.helper_keys[party]: SealingKey.from_bytes(said) for party, said in setup.announced.items()}
+        config = session.config
+        keys = {config.helper_keys[party]: SealingKey.from_bytes(said) for party, said in config.announced.items()}
         try:
-            RollbackProtection(self._folder.lasting("accepted epochs")).accept(keys, self._now())
+            RollbackProtection(self._store.lasting("accepted epochs")).accept(keys, self._now())
         except PolicyError as error:
             raise DeclinedError(str(error)) from error
 
     def _sealing_key(self, own: OwnRole) -> SealingKey:
-        """That of the running epoch, or of a new one."""
-        current = epochs_of(self._folder, own).current(self._now())
+        """Return the sealing key of the running epoch, or of a new one."""
+        current = epochs_of(self._store, own).current(self._now())
         return self._next_epoch(own) if current is None else current[0]
 
     def _next_epoch(self, own: OwnRole, number: int | None = None) -> SealingKey:
-        epochs, seconds = epochs_of(self._folder, own), 86400 * own.epoch_days
+        epochs, seconds = epochs_of(self._store, own), 86400 * own.epoch_days
         epochs.check_next(seconds, number)  # a number that is refused costs no session
         self._end_helped(own)
         return epochs.begin(self._now(), seconds, number=number)
 
     def _end_helped(self, own: OwnRole) -> None:
         """Forget the sessions in which a helper's boxes may have been opened."""
-        for invitation in self._folder.running():
-            if own.party in Terms.from_bytes(invitation.terms).helpers:
-                self._folder.end(invitation.session)
-
-    def _afford(self, agreement: Agreement) -> None:
-        """Decline a sum that begins a run, or goes on with one, whose rest this site's budget has no room for.
-
-        Nothing is charged here: a server that never asks for a vector has seen nothing.
-        """
-        step, ledger = agreement.step, self._file.ledger
-        if ledger is None or step.noise is None:
-            return
-        try:
-            ledger.check(step.noise.releases[step.number :])
-        except BudgetExceededError as error:
-            raise DeclinedError(str(error)) from error
+        for proposal in self._store.running():
+            if own.party in proposal.helpers:
+                self._store.end(proposal.session)
 
     def _free(self, session: bytes, failure: bytes) -> None:
-        """Take a failed sum out of the journal, where its helpers certify that it failed."""
-        for invitation in self._folder.running():
-            if failure and invitation.session == session:
-                protocol = self._allowed(invitation).agree(self._file.roster).protocol
-                journal_of(self._file, self._folder).free(protocol, failure)
+        """Take a failed sum out of the query log, where its helpers certify that it failed."""
+        for proposal in self._store.running():
+            if failure and proposal.session == session:
+                protocol = Session.of(allowed(self._file, proposal), self._file.roster).protocol
+                query_log_of(self._file, self._store).free(protocol, failure)
                 LOG.info("the helpers certify that the sum of session %s failed", session.hex())
 
-    def _draw(self, invitation: Invitation, own: OwnRole) -> SessionKeyPair:
+    def _draw(self, proposal: TrainingProposal, own: OwnRole) -> SessionKeyPair:
         """A fresh key pair for a sum in which this site would take part."""
         try:
-            mode, setup = self._allowed(invitation).setup(self._file.roster)
-            pair = SessionKeyPair.generate(mode, setup, PartySecrets(identity=own.identity))
+            config = config_of(allowed(self._file, proposal), self._file.roster)
+            pair = SessionKeyPair.generate(find_mode(proposal.mode), config, PartySecrets(identity=own.identity))
         except ConfigurationError as error:
             raise DeclinedError(str(error)) from error
-        self._agree(invitation.with_announced({own.party: pair.announcement}))
+        admit(self._file, proposal.with_announced({own.party: pair.announcement}))
         return pair
 
-    def _parties(self, agreement: Agreement) -> Mapping[PartyId, DurableClient]:
-        step = agreement.step
-        learner = step.learner
-        refusal = self._refuses_name(learner.name) or self._refuses(learner) or self._refuses_model(step)
-        found = parties_of(self._file, self._folder, agreement, self._now(), has_client=not refusal)
-        if not found:
-            raise DeclinedError(refusal or "this site has no part in this sum: none of its parties is in its terms")
+    def _parties(self, session: Session, refusal: str) -> Mapping[PartyId, DurableClient]:
+        """Return the state machines of this site's parties; its client takes no part where a refusal says why."""
         if refusal:
             LOG.warning("this site's client takes no part: %s", refusal)
-        return found
+        kept = SiteParties(file=self._file, store=self._store, session=session, now=self._now(), has_client=not refusal)
+        return kept.restore()
 
-    def _present(self, agreement: Agreement, party: PartyId) -> bytes:
-        """What a helper says first, which a sum's own messages do not bring."""
+    def _present(self, session: Session, party: PartyId) -> bytes:
+        """Return a helper's first message, by which it only says that it is here."""
         (own,) = (own for own in self._file.helpers if own.party == party)
-        return say_present(agreement.protocol, party, own.identity)
+        return presence_message(session.protocol, party, own.identity)
 
-    def _end_what_is_over(self, terms: Terms) -> None:
+    def _end_what_is_over(self, proposal: TrainingProposal) -> None:
         """The sessions of a server that is gone, and this run's sum before."""
-        self._sweep(spare=terms.session)
-        self._end(terms.previous)
+        self._sweep(spare=proposal.session)
+        self._end(proposal.previous)
 
     def _sweep(self, *, spare: bytes = b"") -> None:
-        self._folder.end_older_than(self._now() - 3600 * self._file.forget_hours, spare=spare)
+        self._store.end_older_than(self._now() - 3600 * self._file.forget_hours, spare=spare)
         for own in self._file.helpers:
-            if own.role.has_epochs and (epochs := epochs_of(self._folder, own)).has_ended(self._now()):
+            if own.role.has_epochs and (epochs := epochs_of(self._store, own)).has_ended(self._now()):
                 self._end_helped(own)
                 epochs.erase()
 
     def _end(self, session: bytes) -> None:
-        if session in self._folder.held():
-            self._folder.end(session)
+        if session in self._store.held():
+            self._store.end(session)
 
 
-def _answers(sessions: Mapping[PartyId, DurableClient], requests: Messages) -> Messages:
-    if not requests.keys() <= sessions.keys():
+def _answers(parties: Mapping[PartyId, DurableClient], requests: Messages) -> Messages:
+    if not requests.keys() <= parties.keys():
         raise NoSessionError("this site is asked for a party that it is not in this session")
-    return _each(requests, lambda party: sessions[party].receive(requests[party]) or b"")
+    return _each(requests, lambda party: parties[party].receive(requests[party]) or b"")
 
 
 def _each(parties: Iterable[PartyId], say: Callable[[PartyId], bytes]) -> Messages:
-    """What these parties say, but for those that refuse to be in the total.
+    """Collect the parties' messages; skip parties that refuse to be in the total.
 
     Raises:
         ConsentRefusedError: some refuse, and nobody else says anything.

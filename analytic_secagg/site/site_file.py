@@ -154,7 +154,7 @@ class OwnRole:
 
 
 class RoleTable(StrictModel):
-    """What a site's file says of such a role: a number, the file of a key, and how long an epoch lasts."""
+    """Table of such a role in a site's file: a number, the file of a key, and how long an epoch lasts."""
 
     party: PartyId
     identity: IdentityFile
@@ -180,8 +180,8 @@ def _own_roles(tables: Any, info: ValidationInfo) -> Any:
     )
 
 
-class Demands(StrictModel):
-    """What a site demands of a sum; see ``ClientPolicy``."""
+class PolicyTable(StrictModel):
+    """Table ``[policy]`` of a site's file: what it demands of a sum; see ``ClientPolicy``."""
 
     modes: Texts = frozenset({"masked"})
     min_clients: Annotated[int, Field(ge=1)] = 3
@@ -205,8 +205,8 @@ class Demands(StrictModel):
         return modes
 
 
-class SitePrivacy(StrictModel):
-    """What a site's rows may cost, and the ledger that it keeps of it (``[privacy]``).
+class PrivacyTable(StrictModel):
+    """Table ``[privacy]`` of a site's file: the budget of its rows, and the ledger of what was spent.
 
     Args:
         epsilon: of all noisy sums that these rows ever enter, together.
@@ -231,19 +231,19 @@ class SitePrivacy(StrictModel):
         return NoiseDemand(epsilon=epsilon, delta=self.delta, unit=self.unit, adjacency=self.adjacency)
 
     def budget(self, population: str) -> Budget:
-        """What may be spent on the rows of this name."""
+        """Return the budget of the rows of this name."""
         return Budget(
             epsilon=self.epsilon, delta=self.delta, unit=self.unit, adjacency=self.adjacency, population=population
         )
 
 
-class Allowance(StrictModel):
-    """What a site lets its rows be given to beside what costs nothing; see ``analytic_secagg.site.journal``.
+class JournalTable(StrictModel):
+    """Table ``[journal]`` of a site's file: limits of its query log (``analytic_secagg.site.query_log``).
 
     Args:
         further_totals: how many totals, or computations, more. They may give this site, or another one, away.
         refused_tries: how many computations of its rows may have ended in no vector before another one is tried.
-        head: the second place of the journal's count and head hash (``analytic_secagg.site.journal_head``);
+        head: the second place of the query log's count and head hash (``analytic_secagg.site.query_log_head``);
             ``state.head`` beside the folder ``state`` where the file names none.
     """
 
@@ -253,13 +253,13 @@ class Allowance(StrictModel):
 
 
 class SiteFile(StrictModel):
-    """What a site believes, none of which a server can change; docs/how-to/deploy-with-flower.md explains each key.
+    """Configuration of a site, which no server can change; docs/how-to/deploy-with-flower.md explains each key.
 
     Args:
         roster: its copy of the operator's roster.
         demands: what it demands of a sum (``[policy]`` in the file).
         journal: how many totals its rows may enter beside those that cost nothing.
-        state: a folder of its own for running sessions, and for the journal.
+        state: a folder of its own for running sessions, and for the query log.
         client: its role as a contributor, if it has one.
         privacy: what its rows may cost; with it the site takes part in sums with noise only, without in exact ones.
         helpers: its roles beside clients and server, such as a committee's helper or the key holder; in the file a
@@ -273,10 +273,10 @@ class SiteFile(StrictModel):
 
     roster: RosterFile
     state: Place
-    demands: Demands = Field(Demands(), alias="policy")
-    journal: Allowance = Allowance()
+    demands: PolicyTable = Field(PolicyTable(), alias="policy")
+    journal: JournalTable = JournalTable()
     client: ClientRole | None = None
-    privacy: SitePrivacy | None = None
+    privacy: PrivacyTable | None = None
     helpers: Annotated[tuple[OwnRole, ...], BeforeValidator(_own_roles)] = Field((), alias="own roles")
     results: Place | None = None
     extensions: Texts = frozenset()
@@ -350,7 +350,7 @@ class SiteFile(StrictModel):
 
     @property
     def policy(self) -> ClientPolicy:
-        """What it demands of a sum, over the clients and the server of its own roster.
+        """Demands of this site on a sum, over the clients and the server of its own roster.
 
         Modes are accepted without noise, or with it where the rows have a budget; who has no rows bears both.
         """
@@ -377,13 +377,13 @@ class SiteFile(StrictModel):
 
     @property
     def configurations(self) -> tuple[bytes, ...] | Literal["any"]:
-        """What may be computed of its rows: what its own file states, else what the roster does."""
+        """Configurations that may be computed of its rows: those of its own file, else those of the roster."""
         stated = None if self.client is None else self.client.configurations
         return self.roster.configurations if stated is None else stated
 
     @property
     def budget(self) -> Budget | None:
-        """What its rows may cost; None where nobody says."""
+        """Budget of its rows; None where nobody states one."""
         if self.privacy is None or self.client is None:
             return None
         return self.privacy.budget(f"client {self.client.party}, {Path(self.client.data).name}")
@@ -408,7 +408,7 @@ class SiteFile(StrictModel):
 
     @property
     def kept(self) -> Results:
-        """Where it keeps what runs leave."""
+        """Folder of the results that it keeps."""
         return Results(self.results or self.state.with_name("results"))
 
     @property

@@ -44,7 +44,7 @@ _BOUNDS = {
 
 
 class StrictModel(BaseModel):
-    """What a file or a run's configuration says; an unsafe one never exists as an object."""
+    """Base of files and run configurations; an unsafe one never exists as an object."""
 
     model_config = ConfigDict(
         strict=True, extra="forbid", frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True
@@ -112,7 +112,7 @@ def _filled(values: Mapping[str, Any], place: tuple[str | int, ...]) -> dict[str
 
 
 def _explain(found: list[ErrorDetails], whole: str) -> str:
-    """What was needed, what came and what to do, of the first error, or of all surplus keys of its table."""
+    """Say what was needed, what came and what to do, of the first error, or of all surplus keys of its table."""
     first, names = found[0], [str(part) for part in found[0]["loc"] if not isinstance(part, int)]
     where = f"[{names[0]}]" if len(names) > 1 else whole
     if first["type"] == "extra_forbidden":

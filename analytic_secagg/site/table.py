@@ -32,7 +32,7 @@ Categories = Annotated[tuple[str, ...], Field(strict=False)]
 
 
 class Column(StrictModel):
-    """What becomes of one column of a table.
+    """Treatment of one column of a table.
 
     Args:
         role: a feature, what is learned, or how often a row counts (whole numbers; see ``analytic.Weights``).
@@ -96,7 +96,7 @@ class TableSchema(StrictModel):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """What labels 0, 1, ... stand for; empty where targets are numbers."""
+        """Meaning of the labels 0, 1, ...; empty where targets are numbers."""
         return next(column.categories for _, column in self._of("target"))
 
     @property

@@ -1,4 +1,4 @@
-"""The command ``doctor``: fine where all is well, and each fault with what to do."""
+"""The command ``doctor``: ok where all is well, and each fault with what to do."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def not_ready(size: int, flags: int) -> bytes:
 def test_this_host_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     said = capsys.readouterr().out
-    assert "fine   arithmetic: the weights of known rows have the bits that they have everywhere, with" in said
-    assert "fine   primitives: keys, signatures, boxes, shares and masks have the known results" in said
-    assert "fine   vectors: 7 published vectors are reproduced, byte for byte" in said
+    assert "ok   arithmetic: the weights of known rows have the bits that they have everywhere, with" in said
+    assert "ok   primitives: keys, signatures, boxes, shares and masks have the known results" in said
+    assert "ok   vectors: 7 published vectors are reproduced, byte for byte" in said
     assert f"its modules' digest {code_version().sha256}" in said
-    assert "WRONG" not in said
+    assert "FAIL" not in said
 
 
 def test_the_digest_of_the_code_is_of_its_python_files_wherever_they_are(tmp_path: Path) -> None:
@@ -63,27 +63,27 @@ def test_the_digest_of_the_code_is_of_its_python_files_wherever_they_are(tmp_pat
 @pytest.mark.parametrize(
     ("place", "value", "code", "line"),
     [
-        ("metadata.version", found("scipy", None), 1, "WRONG  versions: scipy is missing; pip install 'scipy"),
-        ("metadata.version", found("numpy", "1.9.3"), 1, "WRONG  versions: numpy is 1.9.3, and numpy"),
-        ("metadata.version", found("numpy", "3.0"), 1, "WRONG  versions: numpy is 3.0, and numpy"),
-        ("KNOWN_WEIGHTS", "0" * 64, 1, "WRONG  arithmetic: known rows give weights d76f3c11bc3f5fe1 and not 00000000"),
+        ("metadata.version", found("scipy", None), 1, "FAIL versions: scipy is missing; pip install 'scipy"),
+        ("metadata.version", found("numpy", "1.9.3"), 1, "FAIL versions: numpy is 1.9.3, and numpy"),
+        ("metadata.version", found("numpy", "3.0"), 1, "FAIL versions: numpy is 3.0, and numpy"),
+        ("KNOWN_WEIGHTS", "0" * 64, 1, "FAIL arithmetic: known rows give weights d76f3c11bc3f5fe1 and not 00000000"),
         (
             "wrong_answers",
             lambda: ("shares",),
             1,
-            "WRONG  primitives: other results than the known ones: shares; reinst",
+            "FAIL primitives: other results than the known ones: shares; reinst",
         ),
         (
             "conformance._exchanged",
             lambda *run: [],
             1,
-            "WRONG  vectors: not as published: authenticated_dropouts, series",
+            "FAIL vectors: not as published: authenticated_dropouts, series",
         ),
-        ("os.getrandom", not_ready, 1, "WRONG  entropy: the system has no random bytes yet"),
-        ("time.time", lambda: 0.0, 1, "WRONG  clock: the clock shows 1970-01-01; set it"),
-        ("_clock_state", lambda: 5, 0, "note   clock: nobody sets this clock by others'"),
-        ("_clock_state", lambda: -1, 0, "note   clock: this system does not say who sets its clock"),
-        ("_clock_state", lambda: 0, 0, "fine   clock: the clock is set by others'"),
+        ("os.getrandom", not_ready, 1, "FAIL entropy: the system has no random bytes yet"),
+        ("time.time", lambda: 0.0, 1, "FAIL clock: the clock shows 1970-01-01; set it"),
+        ("_clock_state", lambda: 5, 0, "warn clock: nobody sets this clock by others'"),
+        ("_clock_state", lambda: -1, 0, "warn clock: this system does not say who sets its clock"),
+        ("_clock_state", lambda: 0, 0, "ok   clock: the clock is set by others'"),
     ],
 )
 def test_a_fault_is_named_with_what_to_do(
@@ -97,9 +97,9 @@ def test_a_fault_is_named_with_what_to_do(
 @pytest.mark.parametrize(
     ("kept", "code", "line"),
     [
-        ("as it was", 0, "fine   code: all 2 files are those of the wheel that was installed"),
-        ("edited", 1, "WRONG  code: changed since the installation: secagg/b.py; install the release again"),
-        (None, 1, "WRONG  code: changed since the installation: secagg/b.py; install the release again"),
+        ("as it was", 0, "ok   code: all 2 files are those of the wheel that was installed"),
+        ("edited", 1, "FAIL code: changed since the installation: secagg/b.py; install the release again"),
+        (None, 1, "FAIL code: changed since the installation: secagg/b.py; install the release again"),
     ],
 )
 def test_installed_files_are_compared_with_the_wheels_record(
@@ -130,9 +130,9 @@ def test_installed_files_are_compared_with_the_wheels_record(
     assert line in capsys.readouterr().out
 
 
-def test_an_extra_that_is_missing_is_a_note(
+def test_an_extra_that_is_missing_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("analytic_secagg.modes.Mode.missing_extra", property(lambda mode: "pip install x"))
     assert main(["doctor"]) == 0
-    assert "note   extras: ckks needs more: pip install x" in capsys.readouterr().out
+    assert "warn extras: ckks needs more; pip install x" in capsys.readouterr().out

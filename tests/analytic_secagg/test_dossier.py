@@ -32,10 +32,10 @@ from analytic_secagg.dossier import MANIFEST, SIGNATURE, DossierError, Sources, 
 from analytic_secagg.federation import Federation
 from analytic_secagg.privacy import PrivacyPlan
 from analytic_secagg.server.run_settings import RunSettings
-from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.key_files import read_secret
+from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.roster import Roster
-from analytic_secagg.site.terms import Terms
+from analytic_secagg.site.session import Session
 from analytic_secagg.totals import read_totals, totals_to_bytes
 from analytic_secagg.trial import Trial
 from secagg import IdentityKey
@@ -425,17 +425,17 @@ def test_an_invitation_that_was_written_again_is_not_what_the_parties_signed(
     key, run = identity_of(ran), shutil.copytree(sources.runs[0], tmp_path / "rehearsal")
     summary, first = (
         json.loads((run / "summary.json").read_text()),
-        Invitation.from_bytes((run / "invitation").read_bytes()),
+        TrainingProposal.from_bytes((run / "invitation").read_bytes()),
     )
     as_plain(summary)
-    again = replace(first, terms=replace(Terms.from_bytes(first.terms), mode="plain").to_bytes())
+    again = replace(first, mode="plain")
     (run / "invitation").write_bytes(again.to_bytes())
     (run / "summary.json").write_text(json.dumps(summary))
     other = replace(sources, runs=(run,), plan=None)
     with pytest.raises(DossierError, match="the first total's receipt is of another sum than it invites"):
         other.write(tmp_path / "dossier", key)
     roster = Roster.read(sources.roster)
-    summary["sums"][0]["configuration"] = again.agree(roster).protocol.digest.hex()
+    summary["sums"][0]["configuration"] = Session.of(again, roster).protocol.digest.hex()
     (run / "summary.json").write_text(json.dumps(summary))
     with pytest.raises(DossierError, match="the first total's receipt is of another sum than it invites"):
         other.write(tmp_path / "dossier", key)
@@ -771,9 +771,7 @@ def test_a_server_cannot_bind_a_run_to_a_plan_afterwards(ran: Trial, sources: So
     run, key = tmp_path / "dossier" / "runs" / "rehearsal", identity_of(ran)
     summary, invitation = json.loads((run / "summary.json").read_text()), (run / "invitation").read_bytes()
     plan = BoundPlan(content=(tmp_path / "plan.json").read_bytes())
-    first = Invitation.from_bytes(invitation)
-    terms = replace(Terms.from_bytes(first.terms), session=plan.session)
-    again = replace(first, terms=terms.to_bytes()).to_bytes()
+    again = replace(TrainingProposal.from_bytes(invitation), session=plan.session).to_bytes()
     cases: tuple[tuple[dict[str, object], bytes, str], ...] = (
         ({"plan": plan.public}, invitation, "was bound to another plan"),
         ({"plan": plan.public}, again, "the first sum of runs/rehearsal is not the one that"),

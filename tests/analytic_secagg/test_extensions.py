@@ -27,8 +27,8 @@ from support.rehearsed import (
     by_server,
     edit,
     edit_all,
-    invitation,
     is_exact,
+    proposal,
     rehearse,
     run_config,
 )
@@ -62,9 +62,9 @@ from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import train
 from analytic_secagg.site.errors import Refusal, UnreachableError
-from analytic_secagg.site.invitation import Invitation
-from analytic_secagg.site.messages import CONTEXT, END, INVITE, STEP, write_end, write_invitation, write_messages
-from analytic_secagg.site.reception import respond
+from analytic_secagg.site.message_handler import handle_message
+from analytic_secagg.site.messages import CONTEXT, END, INVITE, STEP, write_end, write_messages, write_proposal
+from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.results import RunResults
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.trial import Trial, fitted_settings
@@ -319,7 +319,7 @@ def judging(content: bytes) -> bytes:
     return FILE.to_bytes({**arrays, JUDGED: np.frombuffer(content, dtype=np.uint8)}, said)
 
 
-MODEL = invitation().model
+MODEL = proposal().model
 LYING = {
     "a learner": {"model": of_a_bomb(MODEL)},
     "a judged learner": {"model": judging(of_a_bomb(MODEL))},
@@ -353,13 +353,13 @@ def test_the_head_of_a_pipeline_is_the_learner_that_its_name_says(bomb: Path) ->
     assert not bomb.exists()
 
 
-def proposing(role: str, *, model: bytes = MODEL, **changes: Any) -> Invitation:
-    return replace(invitation(**{**ROLES[role], **changes}), model=model)
+def proposing(role: str, *, model: bytes = MODEL, **changes: Any) -> TrainingProposal:
+    return replace(proposal(**{**ROLES[role], **changes}), model=model)
 
 
 def answer(trial: Trial, party: int, kind: str, content: bytes) -> bytes | Refusal:
     path = trial.site(party) / "site.toml"
-    return respond(partial(SiteFile.read, path), kind, partial(bytes, by_server(trial, kind, content)))
+    return handle_message(partial(SiteFile.read, path), kind, partial(bytes, by_server(trial, kind, content)))
 
 
 @pytest.mark.parametrize("lie", LYING)
@@ -373,14 +373,14 @@ def answer(trial: Trial, party: int, kind: str, content: bytes) -> bytes | Refus
     ],
     ids=["as it is", "judging", "no learners", "configurations alone"],
 )
-def test_an_invitation_imports_nothing_that_a_site_s_file_does_not_name(
+def test_a_proposal_imports_nothing_that_a_site_s_file_does_not_name(
     bomb: Path, trial: Trial, lie: str, file: tuple[tuple[str, str], ...]
 ) -> None:
     """Neither a client nor a helper or key holder, which does not ask what its client contributes to."""
     edit_all(trial, *file)
     for role in ROLES:
         for party in (1, 5):  # a helper, and the key holder; each is a client too
-            proposed = write_invitation(proposing(role, **LYING[lie]))
+            proposed = write_proposal(proposing(role, **LYING[lie]))
             answer(trial, party, CONTEXT, proposed)
             assert isinstance(answer(trial, party, INVITE, proposed), Refusal)
             assert not bomb.exists(), role
@@ -390,7 +390,7 @@ def test_an_invitation_imports_nothing_that_a_site_s_file_does_not_name(
 def test_what_the_file_names_is_imported(bomb: Path, trial: Trial, lie: str) -> None:
     """So that the test above can fail."""
     edit(trial, 1, ('["afl"]', '["afl", "bomb", "evaluation-of-classes"]'), ("modes = [", 'modes = ["bomb", '))
-    assert isinstance(answer(trial, 1, INVITE, write_invitation(proposing("a client", **LYING[lie]))), Refusal)
+    assert isinstance(answer(trial, 1, INVITE, write_proposal(proposing("a client", **LYING[lie]))), Refusal)
     assert bomb.exists()
 
 
@@ -400,15 +400,15 @@ def test_a_name_of_the_server_s_choice_is_part_of_one_short_line_of_the_log(
 ) -> None:
     name = "bomb\n2026-01-01 all is well" + 10_000 * "!"
     changes: dict[str, Any] = {"model": of_a_bomb(MODEL, name)} if place == "model" else {"mode": name}
-    assert answer(trial, 1, INVITE, write_invitation(proposing("a client", **changes))) == Refusal.DECLINED
+    assert answer(trial, 1, INVITE, write_proposal(proposing("a client", **changes))) == Refusal.DECLINED
     assert "\n2026" not in caplog.text
     assert len(caplog.text) < 1000
 
 
 @pytest.mark.parametrize("lie", ["a learner", "a judged learner", "a learner judged twice"])
 def test_the_end_of_a_run_imports_nothing_that_a_site_s_file_does_not_name(bomb: Path, trial: Trial, lie: str) -> None:
-    proposed = invitation()
-    assert isinstance(answer(trial, 1, INVITE, write_invitation(proposed)), bytes)
+    proposed = proposal()
+    assert isinstance(answer(trial, 1, INVITE, write_proposal(proposed)), bytes)
     server = ServerFile.read(trial.folder / "server" / "server.toml").identity
     results = RunResults.signed(server, proposed.session, model=LYING[lie]["model"])
     assert isinstance(answer(trial, 1, END, write_end(proposed.session, results)), Refusal)
@@ -423,8 +423,8 @@ def test_a_session_whose_learner_the_file_names_no_longer_imports_nothing(
     named = ('["afl"]', '["centred-ridge"]')
     edit(trial, 1, named)
     own = RunSettings.of(run_config(learner="centred-ridge")).build_learner(len(CLIENTS))
-    proposed = replace(invitation(), model=model_to_bytes(own, own.init()))
-    assert isinstance(answer(trial, 1, INVITE, write_invitation(proposed)), bytes)
+    proposed = replace(proposal(), model=model_to_bytes(own, own.init()))
+    assert isinstance(answer(trial, 1, INVITE, write_proposal(proposed)), bytes)
     edit(trial, 1, named[::-1])
     del sys.modules["centred_ridge"]
     content = {STEP: write_messages({1: b"?"}, session=proposed.session), END: write_end(proposed.session, None, b"?")}
@@ -452,7 +452,7 @@ def test_names_of_this_package_are_its_own_and_listing_imports_nothing(
     assert analytic_secagg(["doctor"]) == 0
     said = capsys.readouterr().out
     for kind, value in (("learner", "ENTRY"), ("mode", "MODE"), ("attack", "ATTACK"), ("engine", "main")):
-        assert f"note   extensions: {kind} bomb: bomb 1.2 (bomb:{value}), in {bomb.parent}" in said
+        assert f"ok   extensions: {kind} bomb: bomb 1.2 (bomb:{value}), in {bomb.parent}" in said
     assert not bomb.exists()
     with pytest.raises(ExtensionError, match=r"bomb of bomb 1.2 \(bomb:ENTRY\) must be a LearnerEntry, not"):
         find_learner("bomb")
@@ -472,7 +472,7 @@ def test_a_name_of_two_packages_is_refused_and_both_are_named(
     assert simulations(["compare", "--learner", "centred-ridge"]) == 2
     assert "uninstall one" in capsys.readouterr().err
     assert analytic_secagg(["doctor"]) == 1
-    assert "WRONG  extensions: 2 packages have a learner centred-ridge" in capsys.readouterr().out
+    assert "FAIL extensions: 2 packages have a learner centred-ridge" in capsys.readouterr().out
     assert "centred_ridge" not in sys.modules
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from analytic_secagg.site.invitation import Invitation
-from analytic_secagg.site.terms import Terms
+from analytic_secagg.site.proposal import TrainingProposal
 from secagg import Assumptions
 from secagg.config import SumConfig
 from secagg.dp import DistributedNoise
@@ -16,8 +15,8 @@ from secagg.protocol_wrapper import ProtocolWrapper
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "policies.md"
 
-PARTS = (Assumptions, Encrypted, DistributedNoise, Terms, Invitation)
-"""What sums and invitations are made of."""
+PARTS = (Assumptions, Encrypted, DistributedNoise, TrainingProposal)
+"""What sums and proposals are made of."""
 
 
 def kinds_of(base: type) -> Iterator[type]:

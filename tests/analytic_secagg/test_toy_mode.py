@@ -12,16 +12,17 @@ import numpy as np
 import pytest
 from support.parties import garbled, knows, registered
 from support.rehearsed import CLIENTS as SITES
-from support.rehearsed import announced, edit, invitation, is_exact, rehearse, run_config, site
+from support.rehearsed import announced, edit, is_exact, proposal, rehearse, run_config, site
 
 from analytic.afl import AFL
 from analytic.row_format import RowFormat
 from analytic_secagg.datasets import bundled
 from analytic_secagg.modes import HelperRole, Mode
+from analytic_secagg.session_config import SessionConfig
 from analytic_secagg.site.errors import DeclinedError
 from analytic_secagg.site.key_files import read_secret, write_secret
 from analytic_secagg.site.roster import Roster
-from analytic_secagg.sum_setup import SumSetup
+from analytic_secagg.site.session import Session
 from analytic_secagg.trial import Trial
 from secagg import Guarantee, Layout, PartyId, PartySecrets, SumResult, os_entropy, run_in_memory
 from secagg.client_input import check_now, resolve
@@ -240,7 +241,7 @@ class VeiledServer(ServerRounds[VeiledState]):
             return {}
 
 
-def make(setup: SumSetup) -> VeiledSum:
+def make(setup: SessionConfig) -> VeiledSum:
     ((veiler, identity),) = setup.helper_keys.items()
     if veiler not in setup.announced:
         raise ConfigurationError(f"the key of the veiler, party {veiler}, is needed")
@@ -253,7 +254,7 @@ def make(setup: SumSetup) -> VeiledSum:
     )
 
 
-def announce(setup: SumSetup, secrets: PartySecrets) -> tuple[bytes, PartySecrets]:
+def announce(setup: SessionConfig, secrets: PartySecrets) -> tuple[bytes, PartySecrets]:
     boxes, identity = BoxKey.generate(os_entropy), secrets.identity
     assert identity is not None
     return SealingKey.signed(identity, boxes.public).to_bytes(), replace(secrets, boxes=boxes)
@@ -327,9 +328,9 @@ def test_a_rehearsal_whose_sites_know_nothing_but_their_files_is_exact(mode: Mod
 
 def test_a_veiler_that_was_killed_answers_the_same_and_nothing_else(mode: Mode, trial: Trial) -> None:
     deployed(trial)
-    proposed = announced(trial, invitation(mode="veiled", helpers=(VEILER,), min_survivors=3))
+    proposed = announced(trial, proposal(mode="veiled", helpers=(VEILER,), min_survivors=3))
     joined = {party: message for number in SITES for party, message in site(trial, number).join(proposed).items()}
-    agreed = proposed.agree(Roster.read(trial.folder / "server" / "roster.toml"))
+    agreed = Session.of(proposed, Roster.read(trial.folder / "server" / "roster.toml"))
     own = IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
     server = agreed.protocol.server(secrets=knows(own))
     for party in agreed.protocol.clients:
@@ -345,7 +346,7 @@ def test_a_site_that_does_not_list_the_mode_declines(mode: Mode, trial: Trial) -
     deployed(trial)
     edit(trial, 3, ('modes = ["veiled", ', "modes = ["))
     with pytest.raises(DeclinedError, match="not in veiled"):
-        site(trial, 3).join(announced(trial, invitation(mode="veiled", helpers=(VEILER,), min_survivors=3)))
+        site(trial, 3).join(announced(trial, proposal(mode="veiled", helpers=(VEILER,), min_survivors=3)))
 
 
 def test_the_audit_finds_that_it_breaks_where_it_says(mode: Mode) -> None:

@@ -24,8 +24,9 @@ from analytic_secagg.modes import MODES
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import REASONS, Refusal, UnreachableError
-from analytic_secagg.site.messages import CONTEXT, END, INVITE, STEP, read_invitation, read_messages, write_messages
-from analytic_secagg.site.state import SessionFolder
+from analytic_secagg.site.messages import CONTEXT, END, INVITE, STEP, read_messages, read_proposal, write_messages
+from analytic_secagg.site.session import Session
+from analytic_secagg.site.store import SessionStore
 from analytic_secagg.trial import Trial, fitted_settings
 from secagg.config import SERVER
 from secagg.errors import HelperMissingError, TooFewSurvivorsError
@@ -111,7 +112,7 @@ def assert_exact(trial: Trial, survivors: list[int]) -> None:
 def assert_wiped(trial: Trial, *, but: int = 0) -> None:
     """No site holds a session any more, except one that was not told of the end."""
     for site in {*ALL} - {but}:
-        folder = SessionFolder(trial.site(site) / "state")
+        folder = SessionStore(trial.site(site) / "state")
         with folder.locked():
             assert folder.held() == ()
 
@@ -238,7 +239,7 @@ def test_too_few_survivors_leave_no_model_and_no_session(trial: Trial, run: Run)
     assert [path.name for path in output(trial).iterdir()] == ["progress.jsonl"]
     assert progress(trial)[-1]["event"] == "failed"
     for site in (1, 2):
-        folder = SessionFolder(trial.site(site) / "state")
+        folder = SessionStore(trial.site(site) / "state")
         with folder.locked():
             assert folder.held() == ()
 
@@ -288,7 +289,7 @@ def _has_no_rows(trial: Trial) -> dict[str, Any]:
 def _forgot(trial: Trial) -> dict[str, Any]:
     def tell(site: int, kind: str, content: bytes) -> bytes:
         if (site, kind) == (4, STEP):
-            folder = SessionFolder(trial.site(4) / "state")
+            folder = SessionStore(trial.site(4) / "state")
             with folder.locked():
                 for session in folder.held():
                     folder.run("DELETE FROM records WHERE session = ?", session)
@@ -311,7 +312,7 @@ def _is_asked_out_of_order(trial: Trial) -> dict[str, Any]:
         if site != 4 or kind == END:
             return content
         if kind == INVITE:
-            digests.append(read_invitation(content)[0].agree(server.roster).protocol.digest)
+            digests.append(Session.of(read_proposal(content)[0], server.roster).protocol.digest)
             return content
         early = seal_frame(
             MessageType.UNMASK_REQUEST,

@@ -64,7 +64,7 @@ from support.parties import signed
 from analytic.afl import AFL
 from analytic.learner import ClientRows
 from analytic_secagg.modes import MODES
-from analytic_secagg.sum_setup import SumSetup
+from analytic_secagg.session_config import SessionConfig
 from secagg import (
     ClientSession,
     Guarantee,
@@ -209,7 +209,7 @@ def in_nonces(protocol: SumProtocol, party: PartyId, entropy: Entropy) -> Entrop
     return draw
 
 
-def short_key(setup: SumSetup, secrets: PartySecrets) -> tuple[bytes, PartySecrets]:
+def short_key(setup: SessionConfig, secrets: PartySecrets) -> tuple[bytes, PartySecrets]:
     boxes, identity = BoxKey(os_entropy(4) + bytes(28)), secrets.identity
     assert identity is not None
     said = SealingKey.signed(identity, boxes.public).to_bytes() if setup.identities else boxes.public
@@ -396,7 +396,7 @@ class Unbound(MaskedSum):
 def of_class(mode: str, name: str, wrong: str, kind: type, *attacks: str) -> None:
     """List a fault of a sum's class."""
 
-    def make(setup: SumSetup) -> SumProtocol:
+    def make(setup: SessionConfig) -> SumProtocol:
         honest: Any = MODES[mode].make(setup)
         made: SumProtocol = kind(**{own.name: getattr(honest, own.name) for own in fields(honest) if own.init})
         return made
@@ -450,14 +450,14 @@ class RoundedAlike(Encrypted):
         return b"".join(uploads)
 
 
-def rounded_alike(setup: SumSetup) -> SumProtocol:
+def rounded_alike(setup: SessionConfig) -> SumProtocol:
     honest: Any = MODES["bfv"].make(setup)
     values = {own.name: getattr(honest.encoder, own.name) for own in fields(Encrypted)}
     protocol: SumProtocol = replace(honest, encoder=RoundedAlike(**values))
     return protocol
 
 
-def with_secret_key(setup: SumSetup, secrets: PartySecrets) -> tuple[bytes, PartySecrets]:
+def with_secret_key(setup: SessionConfig, secrets: PartySecrets) -> tuple[bytes, PartySecrets]:
     """A signed announcement of the secret context in place of the public one."""
     parameters, (holder,) = choose_parameters(setup.layout, len(setup.clients), scheme="bfv"), setup.helper_keys
     secret, identity = generate_contexts(parameters).secret_context, secrets.identity

@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 from leakage.lying_server import Choose
 from support.lying_server import LyingServer
-from support.rehearsed import CLIENTS, announced, site
+from support.rehearsed import CLIENTS, announced, proposal, site
 
 from analytic import AFL, ClientRows, ColumnMap, RowFormat
 from analytic.statistics import FloatMatrix, IntMatrix
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.site.errors import DeploymentError, Refusal
-from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.key_files import read_secret
+from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.messages import (
     CONTEXT,
     END,
@@ -36,16 +36,16 @@ from analytic_secagg.site.messages import (
     STEP,
     signed,
     write_end,
-    write_invitation,
     write_messages,
+    write_proposal,
 )
-from analytic_secagg.site.reception import respond
+from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.session import Session
 from analytic_secagg.site.site import Messages, Site
 from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.site.terms import Terms
 from analytic_secagg.trial import FIRST_HELPER, Trial
-from secagg import IdentityKey, PartyId, SumProtocol, new_session_id
+from secagg import IdentityKey, PartyId, SumProtocol
 from secagg.config import SERVER
 from secagg.errors import SecureSumError
 from secagg.receipted_sum import CountersignRequest
@@ -56,7 +56,7 @@ VICTIM = 3
 """The site whose rows differ in two worlds."""
 
 SETTINGS = {"n-features": 3, "n-classes": 2, "feature-format": "UQ3.5", "max-rows": 100, "corruption": 0.0}
-AGREED: Any = RunSettings.of(template_settings() | SETTINGS).private_learner(len(CLIENTS))
+AGREED: Any = RunSettings.of(template_settings() | SETTINGS).build_learner(len(CLIENTS))
 SIZES: dict[str, Any] = {"n_features": 3, "n_targets": 2, "max_clients": len(CLIENTS)}
 
 COMPUTED: dict[str, AFL] = {
@@ -217,15 +217,14 @@ class Play:
 
     def _sum(self, name: str, *, in_whose_name: int = 0) -> None:
         learner = COMPUTED[name]
-        terms = Terms(**{"session": new_session_id(), "clients": CLIENTS, **MODES[self._mode]})
-        proposed = Invitation.make(terms, learner, learner.init())
+        proposed = proposal(learner, **{"dropout": 0.0, **MODES[self._mode]})
         if in_whose_name:
             self._invite_without_the_server(proposed, is_replayed=in_whose_name > 1)
             return
         liar = Liar(self._trial, early=self._choose(3) if self._mode == "masked" else 0)
         roster = Roster.read(self._trial.folder / "server" / "roster.toml")
         if self._mode == "masked":
-            liar.protocol = proposed.agree(roster).protocol
+            liar.protocol = Session.of(proposed, roster).protocol
         try:
             result = liar.total(proposed, lost=(VICTIM,) if self._choose(2) else ())
         except (SecureSumError, DeploymentError):  # no total; or a helper's site does not start
@@ -237,11 +236,11 @@ class Play:
             total = learner.spec.from_vector(result.total)
             self.released.append(Released(name, learner, result.survivors, total.gram, total.cross))
 
-    def _invite_without_the_server(self, proposed: Invitation, *, is_replayed: bool) -> None:
+    def _invite_without_the_server(self, proposed: TrainingProposal, *, is_replayed: bool) -> None:
         """Speak to sites as somebody on the network does, with a key of one's own or a signature on something else."""
         proposed = announced(self._trial, proposed) if self._mode == "committee" else proposed
         contents = {
-            INVITE: write_invitation(proposed),
+            INVITE: write_proposal(proposed),
             STEP: write_messages({}, session=proposed.session),
             END: write_end(proposed.session),
         }
@@ -249,7 +248,7 @@ class Play:
             identity = identity_of(self._trial) if is_replayed else IdentityKey.generate()
             message = signed(identity, CONTEXT if is_replayed else kind, content)
             path = self._trial.site(party) / "site.toml"
-            said = respond(partial(SiteFile.read, path), kind, partial(bytes, message))
+            said = handle_message(partial(SiteFile.read, path), kind, partial(bytes, message))
             self.seen.append((party, "silent" if isinstance(said, Refusal) else "answers"))
             if not isinstance(said, Refusal) or site(self._trial, party).count_totals() != (0, 0):
                 self._leaks.add("a site answers what the server did not sign")

@@ -15,10 +15,9 @@ from support.rehearsed import CLIENTS, rehearse
 
 from analytic_secagg.release import ReleasePolicy, ReleaseRefusedError
 from analytic_secagg.server.run_settings import template_settings
-from analytic_secagg.site import messages
-from analytic_secagg.site.journal import Journal
-from analytic_secagg.site.journal_head import JournalHead
-from analytic_secagg.site.site import Site
+from analytic_secagg.site import admission, messages
+from analytic_secagg.site.query_log import QueryLog
+from analytic_secagg.site.query_log_head import QueryLogHead
 from analytic_secagg.totals import read_totals
 from analytic_secagg.trial import Trial
 from secagg.errors import RemoteProtocolError
@@ -96,7 +95,7 @@ def test_no_strategy_of_more_lies_gets_more_than_was_agreed_on(
 
 def any_configuration(patch: Patch) -> None:
     """Sites try their rows on whatever is proposed."""
-    patch.setattr(Site, "_refuses", lambda self, learner: "")
+    patch.setattr(admission, "_refused_learner", lambda file, learner: "")
 
 
 def whoever_speaks(patch: Patch) -> None:
@@ -120,12 +119,12 @@ def signed_too_early(patch: Patch) -> None:
 
 def no_journal(patch: Patch) -> None:
     """Owners allow every further total."""
-    patch.setattr(Journal, "_take_one_allowed", lambda self, reason, subject: None)
+    patch.setattr(QueryLog, "_take_one_allowed", lambda self, reason, subject: None)
 
 
 def forgetful(patch: Patch) -> None:
     """Sites go on without a journal that they had."""
-    patch.setattr(JournalHead, "problem", lambda self, **options: "")
+    patch.setattr(QueryLogHead, "problem", lambda self, **options: "")
 
 
 ROW = "a column's line of a total is one row"

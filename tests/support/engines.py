@@ -22,12 +22,12 @@ from typing import Any
 
 import pytest
 
-from analytic_secagg.server.exchange import Lost, Transport
+from analytic_secagg.server.exchange import NoReply, Transport
 from analytic_secagg.server.server_file import SERVER_VARIABLE, ServerFile
 from analytic_secagg.server.training import train
 from analytic_secagg.site.errors import REASONS, Refusal
+from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.messages import opened, signed
-from analytic_secagg.site.reception import respond
 from analytic_secagg.site.site_file import SITES_VARIABLE, SiteFile
 from analytic_secagg.trial import Trial
 
@@ -57,7 +57,7 @@ class GoneError(Exception):
 
 
 class Sites:
-    """The sites of a trial, as an engine's own code finds them: in the place of ``reception.respond``.
+    """The sites of a trial, as an engine's own code finds them: in the place of ``message_handler.handle_message``.
 
     Args:
         trial: whose.
@@ -81,7 +81,7 @@ class Sites:
         self._fate, self._tell, self._deliveries = fate, tell, deliveries
         self._came: Counter[tuple[int, str]] = Counter()
 
-    def respond(
+    def handle_message(
         self, read_file: Callable[[], SiteFile], kind: str, read_content: Callable[[], bytes]
     ) -> bytes | Refusal:
         site = int(read_file().state.parent.name.removeprefix("site-"))
@@ -94,7 +94,7 @@ class Sites:
             raise KilledError
         content = self._tell(site, kind, opened(self._server.public, kind, read_content()))
         content = signed(self._server, kind, content)
-        answers = {respond(read_file, kind, partial(bytes, content)) for _ in range(self._deliveries)}
+        answers = {handle_message(read_file, kind, partial(bytes, content)) for _ in range(self._deliveries)}
         (said,) = answers
         self.said.append((site, kind, said))
         if fate == "after":
@@ -141,7 +141,7 @@ class ThreadTransport:
     def __init__(self, sites: Sites) -> None:
         self._sites = sites
         self._letters: dict[int, queue.Queue[Any]] = {10 * site: queue.Queue() for site in sites.files}
-        self._answers: dict[str, bytes | Lost] = {}
+        self._answers: dict[str, bytes | NoReply] = {}
         self._n_sent = 0
 
     @contextmanager
@@ -167,7 +167,7 @@ class ThreadTransport:
             self._letters[node].put((ticket, kind, contents[node]))
         return tickets
 
-    def receive(self, ticket: str) -> bytes | Lost | None:
+    def receive(self, ticket: str) -> bytes | NoReply | None:
         return self._answers.pop(ticket, None)
 
     def is_idle(self) -> bool:
@@ -178,10 +178,10 @@ class ThreadTransport:
         while (letter := self._letters[node].get()) is not None:
             ticket, kind, content = letter
             try:
-                said = self._sites.respond(read_file, kind, partial(bytes, content))
-                self._answers[ticket] = Lost(REASONS[said]) if isinstance(said, Refusal) else said
+                said = self._sites.handle_message(read_file, kind, partial(bytes, content))
+                self._answers[ticket] = NoReply(REASONS[said]) if isinstance(said, Refusal) else said
             except (KilledError, GoneError):
-                self._answers[ticket] = Lost("its process died", may_return=True)
+                self._answers[ticket] = NoReply("its process died", may_return=True)
             finally:
                 self._letters[node].task_done()
 
@@ -209,7 +209,7 @@ def flower(trial: Trial, settings: Mapping[str, Any], sites: Sites, patch: pytes
             except (KilledError, GoneError):
                 return Message(Error(code=NODE_GONE, reason="gone"), reply_to=message)
 
-    patch.setattr(client, "respond", sites.respond)
+    patch.setattr(client, "handle_message", sites.handle_message)
     grid = Grid({1000 + site: {"site": str(file)} for site, file in sites.files.items()})
     _train(trial, settings, GridTransport(grid), Clock(lambda: True))
 
@@ -263,7 +263,7 @@ def nvflare(trial: Trial, settings: Mapping[str, Any], sites: Sites, patch: pyte
 
     patch.setenv(SERVER_VARIABLE, str(trial.folder / "server" / "server.toml"))
     patch.setenv(SITES_VARIABLE, str(trial.folder))
-    patch.setattr(executor, "respond", sites.respond)
+    patch.setattr(executor, "handle_message", sites.handle_message)
     patch.setattr(controller, "train", partial(train, clock=clock))
     patch.setattr(controller, "time", clock)
     patch.setattr(ConfigService, "get_float_var", lambda name, conf, default: 0.0)  # a dead client is dead at once
@@ -296,12 +296,12 @@ def local(trial: Trial, settings: Mapping[str, Any], sites: Sites, patch: pytest
     if not (trial.folder / "server" / "tls").exists():
         deployment._write_tls(trial.folder, [file.parent.name for file in sites.files.values()])
 
-    patch.setattr(node, "respond", sites.respond)
+    patch.setattr(node, "handle_message", sites.handle_message)
     patch.setattr(node, "RETRY_SECONDS", 0.001)
     transport = SocketTransport(server_tls(trial.folder / "server" / "tls"))
 
     def is_idle() -> bool:
-        return not transport._open and set(transport.nodes()) == sites.files.keys() - sites.gone
+        return transport._answers.are_complete and set(transport.nodes()) == sites.files.keys() - sites.gone
 
     def live(folder: Path) -> None:
         try:

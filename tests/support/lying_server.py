@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from analytic.errors import AnalyticError
+from analytic_secagg.modes import MODES
 from analytic_secagg.site.errors import DeploymentError
-from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.key_files import read_secret
+from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.session import Session
 from analytic_secagg.site.site import Site
 from analytic_secagg.trial import FIRST_HELPER, KEY_HOLDER_PARTY, Trial
 from secagg import PartyId, PartySecrets, SumResult
@@ -36,15 +38,14 @@ class LyingServer:
     refused: dict[int, str] = field(default_factory=dict)
 
     def total(
-        self, proposed: Invitation, *, lost: Collection[PartyId] = (), unasked: Collection[PartyId] = ()
+        self, proposed: TrainingProposal, *, lost: Collection[PartyId] = (), unasked: Collection[PartyId] = ()
     ) -> SumResult:
         """The result of a sum; clients are called lost from their vectors on, or told nothing after them."""
         self.refused = {}
         roster = Roster.read(self.trial.folder / "server" / "roster.toml")
-        mode, setup = proposed.setup(roster)
-        if mode.announce is not None:
+        if MODES[proposed.mode].announce is not None:
             proposed = announced(self.trial, proposed)
-        protocol = proposed.agree(roster).protocol
+        protocol = Session.of(proposed, roster).protocol
         signs = SERVER in protocol.public_keys.get(SERVER_ROLE, {})
         own = IdentityKey(read_secret(self.trial.folder / "server" / "identity.key"))
         session = protocol.server(secrets=PartySecrets(identity=own if signs else None))
@@ -67,7 +68,7 @@ class LyingServer:
                     continue
                 number = AT_SITE.get(party, party)
                 said |= self._ask(
-                    number, lambda asked, of=party, what=request: asked.answer(setup.session_id, {of: what})
+                    number, lambda asked, of=party, what=request: asked.answer(proposed.session, {of: what})
                 )
         raise AssertionError("no sum has so many rounds")
 

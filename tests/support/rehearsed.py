@@ -14,22 +14,22 @@ from typing import Any
 import numpy as np
 
 from analytic.learner import ClientRows, fit_pooled
-from analytic.model_files import load_model
+from analytic.model_files import load_model, model_to_bytes
 from analytic_secagg.__main__ import main
-from analytic_secagg.server.exchange import Lost
+from analytic_secagg.configurations import configuration_digest
+from analytic_secagg.server.exchange import NoReply
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import train
 from analytic_secagg.site.errors import REASONS, Refusal
-from analytic_secagg.site.invitation import Invitation
+from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.messages import opened, signed
-from analytic_secagg.site.reception import respond
+from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.site.state import FILE, PREPARE, Record, SessionFolder
-from analytic_secagg.site.terms import Terms
-from analytic_secagg.trial import Trial
+from analytic_secagg.site.store import FILE, PREPARE, Record, SessionStore
+from analytic_secagg.trial import OPEN, Trial
 from secagg import IdentityKey, new_session_id
 
 CLIENTS = (1, 2, 3, 4, 5)
@@ -88,16 +88,16 @@ class Rehearsal:
         self._sent |= {ticket: (site, kind, contents[site]) for ticket, site in tickets.items()}
         return tickets
 
-    def receive(self, ticket: str) -> bytes | Lost | None:
+    def receive(self, ticket: str) -> bytes | NoReply | None:
         site, kind, content = self._sent.pop(ticket)
         if self._is_gone(site, kind):
-            return Lost("the node is gone", may_return=True)
+            return NoReply("the node is gone", may_return=True)
         content = self._tell(site, kind, opened(self._identity.public, kind, content))
         message = signed(self._identity, kind, content)  # it is the server that lies
         for _ in range(self._deliveries):
-            said = respond(partial(SiteFile.read, self._files[site]), kind, partial(bytes, message))
+            said = handle_message(partial(SiteFile.read, self._files[site]), kind, partial(bytes, message))
             said = self._hear(site, kind, content, said)
-        return Lost(REASONS[said]) if isinstance(said, Refusal) else said
+        return NoReply(REASONS[said]) if isinstance(said, Refusal) else said
 
     def clock(self) -> float:
         return self._seconds
@@ -158,6 +158,20 @@ def agree_on(trial: Trial, **changes: Any) -> None:
         path.write_text(Roster.read(path).model_copy(update=changes).to_toml())
 
 
+def pin(trial: Trial, *learners: Any, more: str = "") -> None:
+    """Have all parties agree on these configurations and on nothing else, with ``more`` in each site's [client]."""
+    agree_on(trial, configurations=tuple(map(configuration_digest, learners)))
+    if OPEN in (trial.site(1) / "site.toml").read_text():
+        names = ", ".join(f'"{name}"' for name in dict.fromkeys(learner.name for learner in learners))
+        edit_all(trial, (OPEN, ""), ('learners = ["afl"]', f"learners = [{names}]\n{more}"))
+
+
+def pin_run(trial: Trial, **settings: Any) -> None:
+    """Have all parties agree on what a run of these settings computes, and on nothing else."""
+    roster = Roster.read(trial.folder / "server" / "roster.toml")
+    pin(trial, RunSettings.of(run_config(**settings)).federation(roster).learner)
+
+
 def weigh(trial: Trial) -> None:
     """Give every site's rows weights."""
     for party, rows in trial.rows.items():
@@ -191,10 +205,12 @@ def vanishes(party: int, kind: str, number: int = 1) -> IsGone:
     return is_gone
 
 
-def invitation(**changes: Any) -> Invitation:
-    learner = RunSettings.of(template_settings()).build_learner(len(CLIENTS))
+def proposal(learner: Any = None, model: Any = None, **changes: Any) -> TrainingProposal:
+    """The proposal of a masked sum of a learner, by default the template's, with changes to its terms."""
+    learner = learner or RunSettings.of(template_settings()).build_learner(len(CLIENTS))
     values: dict[str, Any] = {"mode": "masked", "session": new_session_id(), "clients": CLIENTS, "dropout": 0.4}
-    return Invitation.make(Terms(**(values | changes)), learner, learner.init())
+    saved = model_to_bytes(learner, learner.init() if model is None else model)
+    return TrainingProposal(**(values | changes), model=saved)
 
 
 def by_server(trial: Trial, kind: str, content: bytes) -> bytes:
@@ -207,8 +223,8 @@ def site(trial: Trial, party: int, **options: Any) -> Site:
     return Site(SiteFile.read(trial.folder / f"site-{party}" / "site.toml"), **options)
 
 
-def announced(trial: Trial, proposed: Invitation) -> Invitation:
-    """The invitation with what the trial's helpers announce for it."""
+def announced(trial: Trial, proposed: TrainingProposal) -> TrainingProposal:
+    """The proposal with what the trial's helpers announce for it."""
     said: dict[int, bytes] = {}
     for party in trial.rows:
         said |= site(trial, party).announce(proposed)
@@ -249,7 +265,7 @@ def is_wiped(trial: Trial) -> bool:
 
 
 def change_record(trial: Trial, party: int, session: bytes, name: str, change: Callable[[bytes], bytes]) -> None:
-    folder = SessionFolder(state(trial, party))
+    folder = SessionStore(state(trial, party))
     with folder.locked():
         record = Record(folder, session, name)
         content = record.load()

@@ -15,8 +15,8 @@ from analytic.afl import AFL
 from analytic.errors import SpecificationError
 from analytic.selection import RidgeCV
 from analytic_secagg.modes import Mode, fresh_identity
-from analytic_secagg.site.journal import Journal
-from analytic_secagg.site.state import SessionFolder
+from analytic_secagg.site.query_log import QueryLog
+from analytic_secagg.site.store import SessionStore
 from secagg import ClientPolicy, InOneProcess, PartyId
 from secagg.layout import IntVector
 from secagg.sums import PartySecrets
@@ -85,7 +85,7 @@ class _Sites:
     def __init__(self, *, bench: Bench, mode: Mode, cohort: Cohort, folder: Path, stack: ExitStack) -> None:
         self._bench, self._mode, self._cohort, self._folder, self._stack = bench, mode, cohort, folder, stack
         self.at_clients = True
-        self._identity_of, self._journals = lru_cache(maxsize=None)(fresh_identity), dict[PartyId, Journal]()
+        self._identity_of, self._journals = lru_cache(maxsize=None)(fresh_identity), dict[PartyId, QueryLog]()
 
     def sum(self, context: bytes, *, lost: PartyId | None = None) -> RecordedSum:
         """One sum, in which the server loses a vector that it saw."""
@@ -110,11 +110,11 @@ class _Sites:
         known = partial(journal.rows_of, protocol) if parties.helpers else None
         return replace(own, consent=journal.consent if self.at_clients else None, data_fingerprint=known)
 
-    def _journal(self, party: PartyId) -> Journal:
+    def _journal(self, party: PartyId) -> QueryLog:
         if party not in self._journals:
-            folder = SessionFolder(self._folder / str(party))
+            folder = SessionStore(self._folder / str(party))
             self._stack.enter_context(folder.locked())
-            self._journals[party] = Journal(folder, policy=ClientPolicy(modes=frozenset({self._mode.name})))
+            self._journals[party] = QueryLog(folder, policy=ClientPolicy(modes=frozenset({self._mode.name})))
         return self._journals[party]
 
 

@@ -22,7 +22,7 @@ from loopback_deployment import ENVIRONMENT, FLOWERS_OWN, WARM, Deployment, asse
 
 from analytic_secagg.__main__ import main
 from analytic_secagg.flower.certificates import node_key_pair
-from analytic_secagg.site.state import SessionFolder
+from analytic_secagg.site.store import SessionStore
 from secagg.dp import Ledger
 
 CRASHING, KILLED = "site-4", "site-5"
@@ -203,10 +203,10 @@ def _what_it_left_verifies_offline(deployment: Deployment, run: str, *, receipts
 def _no_session_is_left(deployment: Deployment) -> None:
     """Of the finished run the sites that live hold nothing but its id; of the killed one a sealed session."""
     for party in (1, 2, 3):
-        folder = SessionFolder(deployment.folder / f"site-{party}" / "state")
+        folder = SessionStore(deployment.folder / f"site-{party}" / "state")
         with folder.locked():
             (left,) = folder.held()
-            assert folder.invitation(left)
+            assert folder.proposal(left)
             assert folder.run("SELECT count(*) FROM sessions WHERE invitation IS NULL") == [(1,)]
 
 

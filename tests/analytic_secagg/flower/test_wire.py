@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from analytic_secagg.flower.client import site_of_node
 from analytic_secagg.flower.rehearsal import InProcessGrid
 from analytic_secagg.flower.wire import HEAVY_BYTES, GridTransport, pack, unpack
-from analytic_secagg.server.exchange import Lost
+from analytic_secagg.server.exchange import NoReply
 from analytic_secagg.server.server_file import SERVER_VARIABLE, ServerFile
 from analytic_secagg.site.errors import REASONS, Refusal, SiteFileError, UnreachableError, WireError
 from analytic_secagg.site.site_file import SITES_VARIABLE
@@ -79,16 +79,16 @@ def received(grid: Answering) -> Any:
         (pack(b"said"), b"said"),
         (RecordDict(), b""),
         *[
-            (Error(code=int(refusal), reason="a node's own words"), Lost(REASONS[refusal], may_return=False))
+            (Error(code=int(refusal), reason="a node's own words"), NoReply(REASONS[refusal], may_return=False))
             for refusal in Refusal
         ],
-        (Error(code=1, reason=""), Lost("the node cannot load the app")),
-        (Error(code=2, reason=""), Lost("the app failed on the node")),
-        (Error(code=3, reason=""), Lost("no answer before the deadline", may_return=True)),
-        (Error(code=4, reason=""), Lost("its answer was lost", may_return=True)),
-        (Error(code=5, reason=""), Lost("the node is gone", may_return=True)),
-        (Error(code=8, reason=""), Lost("the node's client process died", may_return=True)),
-        (Error(code=77, reason="a node's own words"), Lost("Flower's error 77")),
+        (Error(code=1, reason=""), NoReply("the node cannot load the app")),
+        (Error(code=2, reason=""), NoReply("the app failed on the node")),
+        (Error(code=3, reason=""), NoReply("no answer before the deadline", may_return=True)),
+        (Error(code=4, reason=""), NoReply("its answer was lost", may_return=True)),
+        (Error(code=5, reason=""), NoReply("the node is gone", may_return=True)),
+        (Error(code=8, reason=""), NoReply("the node's client process died", may_return=True)),
+        (Error(code=77, reason="a node's own words"), NoReply("Flower's error 77")),
     ],
 )
 def test_an_answer_or_why_there_is_none(answer: Any, expected: Any) -> None:
@@ -102,7 +102,7 @@ def test_an_answer_that_flower_cannot_put_together_loses_its_node(error: type[Ex
         def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
             raise error("no such class of objects")
 
-    assert received(Forged(None)) == Lost(f"its answer does not read ({error.__name__})")
+    assert received(Forged(None)) == NoReply(f"its answer does not read ({error.__name__})")
 
 
 def test_messages_that_flower_does_not_take_are_an_error() -> None:

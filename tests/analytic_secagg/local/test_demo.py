@@ -117,7 +117,7 @@ def test_a_visit(page: PageServer, capsys: pytest.CaptureFixture[str]) -> None:
         reader.execute("SELECT * FROM totals").fetchone()  # now whoever would write waits
         assert main(["inspect", str(site)]) == 0
     said = capsys.readouterr().out
-    assert f"receipt {'0' * 16}: its sum is not in the journal" in said
+    assert f"receipt {'0' * 16}: its sum is not in the query log" in said
     assert f"receipt {'1' * 16}: A RECEIPT THAT DOES NOT COUNT: these bytes are no receipt of this version" in said
     assert len(re.findall("countersigned by 3 of the 4 helpers", said)) == 2
     assert journal.read_bytes() == before
@@ -273,7 +273,7 @@ def test_a_site_that_never_took_part_is_inspected(tmp_path: Path, capsys: pytest
     }
     assert main(["inspect", site]) == 0
     told = capsys.readouterr().out
-    assert "there is no journal in " in told
+    assert "there is no query log in " in told
     assert not (trial.site(5) / "state").exists()
     assert "client 5: its rows are in 0 totals" in told
     assert "key holder 201: it helped to release 0 totals\n" in told

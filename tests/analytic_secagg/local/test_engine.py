@@ -66,7 +66,7 @@ def test_a_letter_is_not_dropped_by_a_node_that_is_quick(transport: SocketTransp
 
     class Reader(queue.SimpleQueue):  # type: ignore[type-arg]
         def put(self, letter: tuple[str, str, bytes], *more: object) -> None:
-            was_open.append(letter[0] in transport._open)
+            was_open.append(transport._answers.is_expected(letter[0]))
 
     was_open: list[bool] = []
     transport._connected[1] = Reader(), None  # type: ignore[assignment]
@@ -134,7 +134,7 @@ def test_who_comes_while_no_descriptor_is_free_gets_in_afterwards(folder: Path, 
             ticket, _, content = receive_frame(node, 3)
             assert (ticket, content) == (third.encode(), b"three")
             send_frame(node, ticket, b"", b"in time")
-            wait_for(lambda: transport._answers)
+            wait_for(lambda: transport._answers.are_complete)
             assert [transport.receive(one) for one in (first, second, third)] == [None, None, b"in time"]
 
 

@@ -16,15 +16,15 @@ from nvflare.apis.fl_context import FLContext, FLContextManager
 from nvflare.apis.impl.wf_comm_server import WFCommServer
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
-from support.rehearsed import by_server, invitation, run_config
+from support.rehearsed import by_server, proposal, run_config
 
 from analytic_secagg.nvflare.controller import SumController
 from analytic_secagg.nvflare.executor import SITE_VARIABLE, SumExecutor
 from analytic_secagg.nvflare.wire import TaskTransport, answer_of, pack, unpack
-from analytic_secagg.server.exchange import Lost
+from analytic_secagg.server.exchange import NoReply
 from analytic_secagg.server.server_file import SERVER_VARIABLE
 from analytic_secagg.site.errors import REASONS, Refusal, RunSettingsError, UnreachableError, WireError
-from analytic_secagg.site.messages import INVITE, STEP, read_messages, write_invitation
+from analytic_secagg.site.messages import INVITE, STEP, read_messages, write_proposal
 from analytic_secagg.site.site_file import SITES_VARIABLE
 from analytic_secagg.trial import Trial
 
@@ -61,17 +61,17 @@ def executed(name: str, kind: str, content: bytes) -> Shareable:
 
 def test_a_site_answers_or_says_a_bland_code(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its own file, which the environment names; without one, with no more than that it cannot answer."""
-    proposed = invitation()
-    content = by_server(trial, INVITE, write_invitation(proposed))
+    proposed = proposal()
+    content = by_server(trial, INVITE, write_proposal(proposed))
     monkeypatch.delenv(SITES_VARIABLE, raising=False)
     monkeypatch.delenv(SITE_VARIABLE, raising=False)
-    assert answer_of(executed("site-2", INVITE, content)) == Lost(REASONS[Refusal.FAILED])
+    assert answer_of(executed("site-2", INVITE, content)) == NoReply(REASONS[Refusal.FAILED])
     monkeypatch.setenv(SITES_VARIABLE, str(trial.folder))
     session, said = read_messages(unpack(executed("site-2", INVITE, content)))
     assert (session, list(said)) == (proposed.session, [2])
     monkeypatch.setenv(SITE_VARIABLE, str(trial.folder / "site-3" / "site.toml"))
     assert list(read_messages(unpack(executed("any", INVITE, content)))[1]) == [3]
-    assert answer_of(executed("any", INVITE, b"")) == Lost(REASONS[Refusal.BAD_MESSAGE])
+    assert answer_of(executed("any", INVITE, b"")) == NoReply(REASONS[Refusal.BAD_MESSAGE])
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_a_site_answers_or_says_a_bland_code(trial: Trial, monkeypatch: pytest.M
         (pack(b"said"), b"said"),
         (Shareable({"content": "no bytes"}), b""),
         (Shareable(), b""),
-        ({"content": b"said"}, Lost("its answer is no shareable")),
-        (pack(Refusal.DECLINED), Lost(REASONS[Refusal.DECLINED])),
-        (Shareable({"refusal": "words of a node"}), Lost("it refuses with an unknown code")),
-        (make_reply(ReturnCode.EXECUTION_EXCEPTION), Lost("its NVFlare client could not run the task")),
+        ({"content": b"said"}, NoReply("its answer is no shareable")),
+        (pack(Refusal.DECLINED), NoReply(REASONS[Refusal.DECLINED])),
+        (Shareable({"refusal": "words of a node"}), NoReply("it refuses with an unknown code")),
+        (make_reply(ReturnCode.EXECUTION_EXCEPTION), NoReply("its NVFlare client could not run the task")),
     ],
 )
-def test_what_a_client_answers(result: object, answer: bytes | Lost) -> None:
+def test_what_a_client_answers(result: object, answer: bytes | NoReply) -> None:
     assert answer_of(result) == answer
     with pytest.raises(WireError, match="same version"):
         unpack(Shareable())
@@ -107,12 +107,12 @@ def test_tasks_go_to_their_clients_and_end_at_their_deadline() -> None:
     submit(manager, engine, 1, fetched[1], b"late")
     assert [transport.receive(tickets[1]), transport.receive(tickets[2])] == [
         None,
-        Lost("no answer before the deadline"),
+        NoReply("no answer before the deadline"),
     ]
     again = [ticket for _ in range(2) for ticket in transport.send(STEP, {2: b"z"}, seconds=60, number=2)]
     controller.cancel_all_tasks(fl_ctx=context)
     manager.check_tasks()
-    assert [transport.receive(ticket) for ticket in again] == [Lost("its task ended without an answer")] * 2
+    assert [transport.receive(ticket) for ticket in again] == [NoReply("its task ended without an answer")] * 2
 
 
 def submit(manager: WFCommServer, engine: Engine, place: int, fetched: Any, content: bytes) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.parties import resealed
-from support.rehearsed import edit, edit_all, events, invitation, is_exact, kept, rehearse, run_config, site
+from support.rehearsed import edit, edit_all, events, is_exact, kept, proposal, rehearse, run_config, site
 
 from analytic.errors import ImpossibleTotalError
 from analytic.learner import ClientRows
@@ -23,9 +23,10 @@ from analytic_secagg.modes import KEY_HOLDER, MODES
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.site.errors import DeclinedError, Refusal
 from analytic_secagg.site.key_files import read_secret, write_secret
-from analytic_secagg.site.messages import INVITE, STEP, read_invitation, read_messages, write_invitation, write_messages
-from analytic_secagg.site.presence import say_present
+from analytic_secagg.site.messages import INVITE, STEP, read_messages, read_proposal, write_messages, write_proposal
+from analytic_secagg.site.presence import presence_message
 from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.session import Session
 from analytic_secagg.trial import KEY_HOLDER_PARTY, Trial
 from secagg import Layout
 from secagg.committee.helper import CommitteeHelper
@@ -68,8 +69,8 @@ def test_no_other_node_answers_for_the_key_holder(trial: Trial, mode: str, is_si
         session, messages = read_messages(content if isinstance(said, Refusal) else said)
         if kind == INVITE:
             roster = Roster.read(trial.folder / "site-1" / "roster.toml")
-            protocol = read_invitation(content)[0].agree(roster).protocol
-            here = say_present(protocol, KEY_HOLDER_PARTY, own_key(trial) if is_signed else None)
+            protocol = Session.of(read_proposal(content)[0], roster).protocol
+            here = presence_message(protocol, KEY_HOLDER_PARTY, own_key(trial) if is_signed else None)
             return write_messages({**messages, KEY_HOLDER_PARTY: here}, session=session)
         if message_type(messages.get(KEY_HOLDER_PARTY, b"")) is not MessageType.DECRYPTION_REQUEST:
             return said
@@ -121,7 +122,7 @@ def test_only_the_roster_says_who_takes_part(trial: Trial, changes: dict[str, An
     """A lying server leaves out the helper it does not own, or all clients but its own and one; no minimum is set."""
     edit(trial, 3, ("min_clients = 5\n", ""))
     with pytest.raises(DeclinedError, match=r"must name exactly the [0-9] (clients|helpers)"):
-        site(trial, 3).join(invitation(**changes))
+        site(trial, 3).join(proposal(**changes))
     assert kept(trial, 3) == set()
 
 
@@ -163,10 +164,10 @@ def test_a_client_that_was_told_another_model_is_not_summed(trial: Trial, mode: 
     def tell(party: int, kind: str, content: bytes) -> bytes:
         if (party, kind) != (3, INVITE):
             return content
-        told, asked = read_invitation(content)
+        told, asked = read_proposal(content)
         saved: Any = model_from_bytes(told.model)
         other = replace(saved.learner, max_rows=saved.learner.max_rows + 1)
-        return write_invitation(replace(told, model=model_to_bytes(other, saved.model)), asked)
+        return write_proposal(replace(told, model=model_to_bytes(other, saved.model)), asked)
 
     rehearse(trial.folder, run_config(mode=mode), tell=tell)
     is_exact(trial, [1, 2, 4, 5])

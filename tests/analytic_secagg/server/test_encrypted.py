@@ -13,10 +13,10 @@ from support.parties import knows
 from support.rehearsed import (
     edit_all,
     events,
-    invitation,
     is_exact,
     is_wiped,
     kept,
+    proposal,
     rehearse,
     run_config,
     site,
@@ -27,20 +27,21 @@ from support.rehearsed import (
 from analytic_secagg.modes import KEY_HOLDER, MODES
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, Refusal, RunSettingsError
-from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.key_files import read_secret
 from analytic_secagg.site.key_pair import SessionKeyPair
 from analytic_secagg.site.messages import (
     CONTEXT,
     INVITE,
     STEP,
-    read_invitation,
     read_messages,
-    write_invitation,
+    read_proposal,
     write_messages,
+    write_proposal,
 )
+from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.roster import Roster
-from analytic_secagg.site.state import SessionFolder
+from analytic_secagg.site.session import config_of
+from analytic_secagg.site.store import SessionStore
 from analytic_secagg.trial import KEY_HOLDER_PARTY, Trial
 from secagg import new_session_id
 from secagg.config import SERVER
@@ -56,11 +57,11 @@ HOLDER_SITE = 5
 needs("tenseal")
 
 
-def question(mode: str = "bfv", **changes: Any) -> Invitation:
-    return invitation(**{"mode": mode, "helpers": (KEY_HOLDER_PARTY,), "min_survivors": 3} | changes)
+def question(mode: str = "bfv", **changes: Any) -> TrainingProposal:
+    return proposal(**{"mode": mode, "helpers": (KEY_HOLDER_PARTY,), "min_survivors": 3} | changes)
 
 
-def answered(trial: Trial, asked: Invitation) -> Invitation:
+def answered(trial: Trial, asked: TrainingProposal) -> TrainingProposal:
     return asked.with_announced(site(trial, HOLDER_SITE).announce(asked))
 
 
@@ -164,16 +165,16 @@ def test_a_helper_answers_one_request_whatever_process_is_asked(
     assert len(refused) == 2
 
 
-def strangers_pair(asked: Invitation, trial: Trial) -> SessionKeyPair:
+def strangers_pair(asked: TrainingProposal, trial: Trial) -> SessionKeyPair:
     roster = Roster.read(trial.folder / "site-1" / "roster.toml")
-    return SessionKeyPair.generate(*asked.setup(roster), knows(IdentityKey.generate()))
+    return SessionKeyPair.generate(MODES[asked.mode], config_of(asked, roster), knows(IdentityKey.generate()))
 
 
 def test_a_stranger_s_context_is_refused_by_the_server(trial: Trial) -> None:
     def hear(party: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
         if (party, kind) != (1, CONTEXT):
             return said
-        asked, _ = read_invitation(content)
+        asked, _ = read_proposal(content)
         return write_messages({KEY_HOLDER_PARTY: strangers_pair(asked, trial).announcement}, session=asked.session)
 
     rehearse(trial.folder, run_config(mode="bfv"), hear=hear)
@@ -189,9 +190,9 @@ def test_a_stranger_s_context_is_refused_by_a_client(trial: Trial) -> None:
     def tell(party: int, kind: str, content: bytes) -> bytes:
         if (party, kind) != (3, INVITE):
             return content
-        proposed, asked = read_invitation(content)
-        pair = strangers_pair(proposed.question, trial)
-        return write_invitation(proposed.with_announced({KEY_HOLDER_PARTY: pair.announcement}), asked)
+        proposed, asked = read_proposal(content)
+        pair = strangers_pair(proposed.without_announcements, trial)
+        return write_proposal(proposed.with_announced({KEY_HOLDER_PARTY: pair.announcement}), asked)
 
     rehearse(trial.folder, run_config(mode="masked+ckks"), tell=tell)
     is_exact(trial, [1, 2, 4, 5])
@@ -235,7 +236,7 @@ def test_a_context_is_made_once_for_one_proposal(trial: Trial) -> None:
     asked = question()
     proposed = answered(trial, asked)
     assert answered(trial, asked) == proposed
-    with pytest.raises(NoSessionError, match="another invitation"):
+    with pytest.raises(NoSessionError, match="another proposal"):
         answered(trial, question(session=asked.session, min_survivors=4))
     first = site(trial, HOLDER_SITE).join(proposed)
     assert set(first) == {HOLDER_SITE, KEY_HOLDER_PARTY}
@@ -284,7 +285,7 @@ def test_contexts_that_are_not_the_key_holder_s_for_this_session_are_declined(tr
 
 def test_a_lost_key_pair_is_a_missing_key_holder(trial: Trial) -> None:
     proposed = answered(trial, question())
-    folder = SessionFolder(state(trial, HOLDER_SITE))
+    folder = SessionStore(state(trial, HOLDER_SITE))
     with folder.locked():
         folder.run("DELETE FROM records WHERE session = ?", proposed.session)
     with pytest.raises(NoSessionError, match="key pair of this session is not here"):
@@ -336,10 +337,10 @@ def test_a_site_without_the_extra_declines(trial: Trial, monkeypatch: pytest.Mon
     load_public.cache_clear()
     with pytest.raises(DeclinedError, match=r"pip install 'analytic-secagg\[he\]'"):
         site(trial, 1).join(proposed)
-    assert set(site(trial, 1).join(invitation(session=new_session_id()))) == {1}
+    assert set(site(trial, 1).join(proposal(session=new_session_id()))) == {1}
 
 
 def test_tenseal_is_imported_when_it_is_used_and_not_before() -> None:
-    modules = "analytic_secagg.server.training, analytic_secagg.site.reception"
+    modules = "analytic_secagg.server.training, analytic_secagg.site.message_handler"
     code = f"import sys, {modules}; sys.exit('tenseal' in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", code]).returncode == 0

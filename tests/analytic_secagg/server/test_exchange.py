@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from analytic_secagg.server.exchange import Deadlines, Exchange, Lost, Transport
+from analytic_secagg.server.exchange import Deadlines, Exchange, NoReply, Transport
 from analytic_secagg.server.progress_log import ProgressLog
 from analytic_secagg.site.messages import STEP, read_messages, write_messages
 from secagg import IdentityKey
 
 SESSION = bytes(16)
 
-DIED = Lost("died", may_return=True)
+DIED = NoReply("died", may_return=True)
 
 
 class Clock:
@@ -44,7 +44,7 @@ class SlowNodes:
     """
 
     def __init__(
-        self, clock: Clock, seconds: dict[int, float], *, payload: int = 1, lost: dict[int, Lost] | None = None
+        self, clock: Clock, seconds: dict[int, float], *, payload: int = 1, lost: dict[int, NoReply] | None = None
     ) -> None:
         self.clock, self.seconds, self.payload, self.lost = clock, seconds, payload, lost or {}
         self.pushed: list[tuple[float, int]] = []
@@ -59,7 +59,7 @@ class SlowNodes:
         self.open |= tickets
         return tickets
 
-    def receive(self, ticket: str) -> bytes | Lost | None:
+    def receive(self, ticket: str) -> bytes | NoReply | None:
         node = self.open[ticket]
         if self.clock.now < self.seconds.get(node, float("inf")):
             return None
@@ -156,7 +156,7 @@ def test_an_indispensable_node_that_died_is_asked_again_until_the_deadline(tmp_p
 
 def test_a_node_that_refuses_is_not_asked_again(tmp_path: Path) -> None:
     clock = Clock()
-    grid = SlowNodes(clock, {1: 0.0}, lost={1: Lost("refused")})
+    grid = SlowNodes(clock, {1: 0.0}, lost={1: NoReply("refused")})
     assert ask(exchange(grid, clock, tmp_path), [1], Deadlines(seconds=60, complete=lambda: False)) == []
     assert grid.pushed == [(0.0, 1)]
     assert clock.now < 1.0
@@ -171,7 +171,7 @@ def test_a_dispensable_node_that_died_is_not_asked_again(tmp_path: Path) -> None
 
 def test_an_engine_that_cannot_be_reached_ends_the_run(tmp_path: Path) -> None:
     class Unreachable(SlowNodes):
-        def receive(self, ticket: str) -> bytes | Lost | None:
+        def receive(self, ticket: str) -> bytes | NoReply | None:
             raise ConnectionError("gone")
 
     clock = Clock()
@@ -192,7 +192,7 @@ def test_a_quorum_closes_early_unless_somebody_is_indispensable(tmp_path: Path) 
 
 def test_a_lost_answer_ends_the_wait_and_its_reason_is_noted(tmp_path: Path) -> None:
     clock = Clock()
-    nodes = SlowNodes(clock, {1: 0.0, 2: 1.0, 3: 1.0}, lost={2: Lost("declined"), 3: DIED})
+    nodes = SlowNodes(clock, {1: 0.0, 2: 1.0, 3: 1.0}, lost={2: NoReply("declined"), 3: DIED})
     assert ask(exchange(nodes, clock, tmp_path), [1, 2, 3], Deadlines(seconds=60)) == [1]
     assert clock.now < 2.0
     lines = map(json.loads, (tmp_path / "progress.jsonl").read_text().splitlines())

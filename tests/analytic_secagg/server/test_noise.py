@@ -15,6 +15,7 @@ from support.rehearsed import (
     edit_all,
     events,
     is_wiped,
+    proposal,
     rehearse,
     run_config,
     site,
@@ -24,7 +25,7 @@ from support.rehearsed import (
 
 from analytic.afl import AFL
 from analytic.learner import ClientRows
-from analytic.model_files import load_model
+from analytic.model_files import load_model, model_to_bytes
 from analytic_secagg.__main__ import main
 from analytic_secagg.errors import FederationError
 from analytic_secagg.privacy import PrivacyPlan
@@ -37,13 +38,12 @@ from analytic_secagg.site.errors import (
     UnreachableError,
     WireError,
 )
-from analytic_secagg.site.invitation import Invitation
-from analytic_secagg.site.messages import CONTEXT, INVITE, STEP, read_invitation, write_invitation
+from analytic_secagg.site.messages import CONTEXT, INVITE, STEP, read_proposal, write_proposal
+from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.site.terms import Terms
 from analytic_secagg.trial import OPEN, Trial
-from secagg import new_session_id
 from secagg.dp import Ledger, PrivacyError
+from secagg.encoding import length_prefixed
 from secagg.errors import ConsentRefusedError, SecureSumError
 
 NOISE = {"epsilon": 8.0, "noise-survivors": 3, "noise-colluders": 1}
@@ -59,11 +59,10 @@ def charged(trial: Trial) -> list[int]:
     return [len(ledger(trial, party).releases) for party in trial.rows]
 
 
-def private(plan: PrivacyPlan = PLAN, **changes: Any) -> Invitation:
-    """The invitation to the first sum of AFL's private form."""
+def private(plan: PrivacyPlan = PLAN, **changes: Any) -> TrainingProposal:
+    """The proposal of the first sum of AFL's private form."""
     learner = plan.apply(RunSettings.of(template_settings()).build_learner(len(CLIENTS))).learner
-    values: dict[str, Any] = {"mode": "masked", "session": new_session_id(), "clients": CLIENTS, "dropout": 0.4}
-    return Invitation.make(Terms(**(values | {"privacy": plan} | changes)), learner, learner.init())
+    return proposal(learner, **({"privacy": plan} | changes))
 
 
 @pytest.mark.parametrize("mode", ["masked", "committee", "masked+bfv"])
@@ -170,9 +169,8 @@ def test_a_site_demands_its_least_noise(trial: Trial, plan: PrivacyPlan | None, 
     with_budgets(trial)
     base = RunSettings.of(template_settings()).build_learner(len(CLIENTS))
     learner = base if plan is None else plan.apply(base).learner
-    terms = Terms.from_bytes(private().terms)
     with pytest.raises(DeclinedError, match=reason):
-        site(trial, 1).join(Invitation.make(replace(terms, privacy=plan), learner, learner.init()))
+        site(trial, 1).join(proposal(learner, privacy=plan))
     assert charged(trial) == [0] * 5
 
 
@@ -180,13 +178,12 @@ def test_a_site_believes_its_own_price_and_no_other_map(trial: Trial) -> None:
     """A private form of less noise, or none, under the terms of more."""
     with_budgets(trial)
     base: Any = RunSettings.of(template_settings()).build_learner(len(CLIENTS))
-    terms = Terms.from_bytes(private().terms)
     for forged in (replace(PLAN, epsilon=16.0), replace(PLAN, mean_share=0.0), replace(PLAN, fraction_bits=12)):
         learner = forged.apply(base).learner
         with pytest.raises(DeclinedError, match="in another way than the privacy plan gives"):
-            site(trial, 1).join(Invitation.make(terms, learner, learner.init()))
+            site(trial, 1).join(proposal(learner, privacy=PLAN))
     with pytest.raises(DeclinedError, match="this one has no map"):
-        site(trial, 1).join(Invitation.make(terms, base, base.init()))
+        site(trial, 1).join(proposal(base, privacy=PLAN))
     assert site(trial, 1).join(private())
 
 
@@ -218,10 +215,10 @@ def test_two_sites_that_are_told_different_noise_do_not_add_up(trial: Trial) -> 
     def tell(party: int, kind: str, content: bytes) -> bytes:
         if (party, kind) != (5, INVITE):
             return content
-        told, asked = read_invitation(content)
-        terms = replace(Terms.from_bytes(told.terms), privacy=other)
+        told, asked = read_proposal(content)
         learner = other.apply(base).learner
-        return write_invitation(Invitation.make(terms, learner, learner.init()), asked)
+        model = model_to_bytes(learner, learner.init())
+        return write_proposal(replace(told, privacy=other, model=model), asked)
 
     rehearse(trial.folder, run_config(**NOISE), tell=tell)
     summary = json.loads((trial.folder / "server" / "models" / "rehearsal" / "summary.json").read_text())
@@ -283,8 +280,8 @@ def test_settings_that_contradict_each_other_are_refused(changes: dict[str, Any]
 
 
 def test_terms_carry_the_whole_plan_and_nothing_else() -> None:
-    terms = Terms.from_bytes(private().terms)
-    assert terms.privacy == PLAN
+    proposed = private()
+    assert TrainingProposal.from_bytes(proposed.to_bytes()).privacy == PLAN
     public = PLAN.to_public()
     for wrong in (
         public | {"epsilon": "8"},
@@ -295,9 +292,10 @@ def test_terms_carry_the_whole_plan_and_nothing_else() -> None:
     ):
         with pytest.raises(PrivacyError):
             PrivacyPlan.of_public(wrong)
-        content = json.loads(private().terms) | {"privacy": wrong}
+        content = json.loads(proposed.terms) | {"privacy": wrong}
+        terms = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
         with pytest.raises(WireError, match="these are no terms"):
-            Terms.from_bytes(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+            TrainingProposal.from_bytes(length_prefixed(terms, b"", proposed.model))
 
 
 @pytest.mark.parametrize(("times", "is_refused"), [((4, 1), True), ((1, 200), True), ((1, 1), False)])

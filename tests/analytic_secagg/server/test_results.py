@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.rehearsed import edit, edit_all, invitation, is_exact, rehearse, run_config, site, weigh
+from support.rehearsed import edit, edit_all, is_exact, proposal, rehearse, run_config, site, weigh
 
 from analytic import AFL, FedHiP, RowFormat
 from analytic.learner import ClientRows, fit_pooled
@@ -208,7 +208,7 @@ def test_clients_that_are_given_totals_are_counted(trial: Trial) -> None:
     """They take their own parts off: a site asks that two others are in every total, and so does the server's gate."""
     name_holders(trial, [1, 2, 3])
     with pytest.raises(DeclinedError, match=r"3 clients are given the totals .* at least 5 clients, .* may hold 3"):
-        site(trial, 1).join(invitation())
+        site(trial, 1).join(proposal())
     settings = run_config(mode="committee")
     for party in CLIENTS:
         path = trial.folder / f"site-{party}" / "roster.toml"

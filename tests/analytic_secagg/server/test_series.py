@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 from support.parties import resealed
-from support.rehearsed import IsGone, edit_all, events, invitation, is_exact, is_wiped, rehearse, run_config, site
+from support.rehearsed import IsGone, edit_all, events, is_exact, is_wiped, proposal, rehearse, run_config, site
 
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, Refusal
 from analytic_secagg.site.key_files import read_secret
-from analytic_secagg.site.messages import INVITE, STEP, read_invitation, read_messages, write_messages
+from analytic_secagg.site.messages import INVITE, STEP, read_messages, read_proposal, write_messages
 from analytic_secagg.trial import Trial
 from secagg.errors import TooFewSurvivorsError
 from secagg.primitives.identity import IdentityKey
@@ -104,17 +104,17 @@ def first_part(trial: Trial, party: int, bundle: bytes) -> bytes:
 
 
 def test_the_invitations_of_a_series_come_in_order(trial: Trial) -> None:
-    first = invitation(place=1)
+    first = proposal(place=1)
     said = site(trial, 1).join(first)
     assert site(trial, 1).join(first) == said
-    for place, reason in ((3, "another invitation"), (0, "another invitation")):
+    for place, reason in ((3, "another proposal"), (0, "another proposal")):
         with pytest.raises(NoSessionError, match=reason):
-            site(trial, 1).join(invitation(place=place, session=first.session), {})
+            site(trial, 1).join(proposal(place=place, session=first.session), {})
     with pytest.raises(NoSessionError, match="this series is not here"):
-        site(trial, 1).join(invitation(place=2), {})
+        site(trial, 1).join(proposal(place=2), {})
     with pytest.raises(NoSessionError, match="a party that it is not"):
-        site(trial, 1).join(invitation(place=2, session=first.session), {2: b""})
-    with pytest.raises(NoSessionError, match="another invitation"):
+        site(trial, 1).join(proposal(place=2, session=first.session), {2: b""})
+    with pytest.raises(NoSessionError, match="another proposal"):
         site(trial, 1).join(first)
 
 
@@ -122,7 +122,7 @@ def test_the_invitations_of_a_series_come_in_order(trial: Trial) -> None:
 def test_other_modes_have_no_series(trial: Trial, mode: str) -> None:
     helpers = (101, 102) if mode == "committee" else ()
     with pytest.raises(DeclinedError, match="stand by themselves"):
-        site(trial, 1).join(invitation(mode=mode, helpers=helpers, min_survivors=3, place=1))
+        site(trial, 1).join(proposal(mode=mode, helpers=helpers, min_survivors=3, place=1))
 
 
 def test_a_learner_with_one_sum_begins_no_series(trial: Trial) -> None:
@@ -130,7 +130,7 @@ def test_a_learner_with_one_sum_begins_no_series(trial: Trial) -> None:
 
     def tell(party: int, kind: str, content: bytes) -> bytes:
         if kind == INVITE:
-            places.append(read_invitation(content)[0].terms)
+            places.append(read_proposal(content)[0].terms)
         return content
 
     rehearse(trial.folder, run_config(), tell=tell)

@@ -17,8 +17,8 @@ from support.rehearsed import (
     agree_on,
     announced,
     events,
-    invitation,
     is_exact,
+    proposal,
     rehearse,
     run_config,
     site,
@@ -174,7 +174,7 @@ def test_sites_with_more_rows_than_their_share_of_the_run_s_send_nothing(
 
 def test_a_roster_and_a_run_agree_on_the_rows_that_there_is_room_for(trial: Trial) -> None:
     """The server refuses before the first sum; a site whose roster allows more than a learner has room for refuses."""
-    proposed = announced(trial, invitation(mode="committee", helpers=(101, 102), min_survivors=3))
+    proposed = announced(trial, proposal(mode="committee", helpers=(101, 102), min_survivors=3))
     room = RunSettings.of(template_settings()).max_rows
     for place in ("server", *(f"site-{party}" for party in trial.rows)):
         path = trial.folder / place / "roster.toml"

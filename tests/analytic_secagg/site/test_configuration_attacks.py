@@ -12,7 +12,7 @@ import pytest
 from support.composed import choosing
 from support.crashes import KilledError
 from support.lying_server import LyingServer
-from support.rehearsed import CLIENTS, Rehearsal, database, edit_all, rehearse, run_config, site
+from support.rehearsed import CLIENTS, Rehearsal, database, edit_all, pin, proposal, rehearse, run_config, site
 
 from analytic import AFL, ClientRows, ColumnMap, RowFormat
 from analytic.evaluation import ClassEvaluation, LabelsEvaluation
@@ -27,32 +27,16 @@ from analytic_secagg.server.progress_log import ProgressLog
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import DeploymentError
-from analytic_secagg.site.invitation import Invitation
-from analytic_secagg.site.roster import Roster
-from analytic_secagg.site.terms import Terms
-from analytic_secagg.trial import OPEN, Trial
-from secagg import new_session_id
+from analytic_secagg.site.proposal import TrainingProposal
+from analytic_secagg.trial import Trial
+from secagg.encoding import length_prefixed
 from secagg.errors import SecureSumError
 
 DEEP = {"learner": "deepafl", "options": "n_layers=1 d_phi=16 d_f=8"}
 
 
-def invitation(learner: Any, model: Any = None, **changes: Any) -> Invitation:
-    terms = Terms(**({"mode": "masked", "session": new_session_id(), "clients": CLIENTS, "dropout": 0.4} | changes))
-    return Invitation.make(terms, learner, learner.init() if model is None else model)
-
-
 def learner_of(**settings: Any) -> Any:
-    return RunSettings.of(run_config(**settings)).private_learner(len(CLIENTS))
-
-
-def pin(trial: Trial, *learners: Any, more: str = "") -> None:
-    for path in trial.folder.glob("*/roster.toml"):
-        agreed = tuple(map(configuration_digest, learners))
-        path.write_text(Roster.read(path).model_copy(update={"configurations": agreed}).to_toml())
-    names = ", ".join(f'"{name}"' for name in dict.fromkeys(learner.name for learner in learners))
-    if OPEN in (trial.site(1) / "site.toml").read_text():
-        edit_all(trial, (OPEN, ""), ('learners = ["afl"]', f"learners = [{names}]\n{more}"))
+    return RunSettings.of(run_config(**settings)).build_learner(len(CLIENTS))
 
 
 def count(trial: Trial, party: int, what: str) -> Any:
@@ -69,24 +53,23 @@ def test_a_series_is_of_one_configuration(trial: Trial) -> None:
     rehearsal = Rehearsal(files, identity=server.identity)
     progress = ProgressLog(trial.folder / "progress.jsonl")
     exchange = Exchange(rehearsal, progress, identity=server.identity, clock=rehearsal.clock, sleep=rehearsal.sleep)
-    terms = Terms(mode="masked", session=new_session_id(), clients=CLIENTS, dropout=0.4, place=1)
-    first = Invitation.make(terms, one, one.init())
-    series = GridSeries(first, server, SessionExchange(terms.session, exchange, progress), Deadlines(seconds=60.0))
+    first = proposal(one, place=1)
+    series = GridSeries(first, server, SessionExchange(first.session, exchange, progress), Deadlines(seconds=60.0))
     assert series.run_first().survivors == CLIENTS
     with pytest.raises(SecureSumError):
-        series.run_next(Invitation.make(terms.next_of_series, two, two.init()))
+        series.run_next(two, two.init())
 
 
 def test_what_fitted_once_is_no_further_try(trial: Trial) -> None:
     """Three models of the server's choice that do not fit, and a site repeats not even an honest run."""
     afl, deep = learner_of(), learner_of(**DEEP)
     pin(trial, afl, deep, more='unverified_models = ["deepafl"]')
-    LyingServer(trial).total(invitation(afl))
+    LyingServer(trial).total(proposal(afl))
     for number in range(3):
         bounds = replace(deep.init().bounds, features=np.full(deep.d_phi, 2.0 ** -(number + 12)))
         with pytest.raises(SecureSumError):
-            LyingServer(trial).total(invitation(deep, replace(deep.init(), bounds=bounds)))
-    LyingServer(trial).total(invitation(afl))
+            LyingServer(trial).total(proposal(deep, replace(deep.init(), bounds=bounds)))
+    LyingServer(trial).total(proposal(afl))
 
 
 def test_rows_that_were_put_right_are_tried(trial: Trial) -> None:
@@ -95,11 +78,11 @@ def test_rows_that_were_put_right_are_tried(trial: Trial) -> None:
     right = trial.rows[1]
     for number in range(1, 4):
         trial.give_rows(1, ClientRows(right.features + 100.0 * number, right.targets))
-        LyingServer(trial).total(invitation(learner))
+        LyingServer(trial).total(proposal(learner))
     trial.give_rows(1, right)
     server = LyingServer(trial)
     with suppress(SecureSumError):
-        server.total(invitation(learner))  # the others refuse: their totals lack one client
+        server.total(proposal(learner))  # the others refuse: their totals lack one client
     assert 1 not in server.refused
 
 
@@ -116,15 +99,15 @@ def test_three_dead_processes_end_no_site(trial: Trial, monkeypatch: pytest.Monk
         patch.setattr(AFL, "client_statistics", dies)
         for learner in learners[:3]:
             with pytest.raises(KilledError):
-                site(trial, 1).join(invitation(learner, mode="plain", dropout=0.0, min_survivors=3))
-    site(trial, 1).join(invitation(learners[3], mode="plain", dropout=0.0, min_survivors=3))
+                site(trial, 1).join(proposal(learner, mode="plain", dropout=0.0, min_survivors=3))
+    site(trial, 1).join(proposal(learners[3], mode="plain", dropout=0.0, min_survivors=3))
 
 
 def test_no_tries_means_no_refusal_and_not_no_sum(trial: Trial) -> None:
     """refused_tries = 0 lets no computation come to nothing before another one; the first is not another one."""
     pin(trial, learner := learner_of())
     edit_all(trial, ("\n[policy]", "\n[journal]\nrefused_tries = 0\n\n[policy]"))
-    LyingServer(trial).total(invitation(learner))
+    LyingServer(trial).total(proposal(learner))
 
 
 def test_one_refusal_reads_no_value(trial: Trial) -> None:
@@ -143,7 +126,7 @@ def test_one_refusal_reads_no_value(trial: Trial) -> None:
     for place in range(30):
         server = LyingServer(trial)
         with suppress(SecureSumError):
-            server.total(invitation(deep, weighed(1.1**place)))
+            server.total(proposal(deep, weighed(1.1**place)))
         assert "computes something else" in server.refused[1]
     assert count(trial, 1, "count(*) FROM computations") == before
 
@@ -152,28 +135,26 @@ def test_a_client_that_is_not_asked_has_its_vector_counted(trial: Trial) -> None
     """Where other sites' rows are all new: site 5 is asked for a vector and not for its consent."""
     one, two = learner_of(), learner_of(**{"feature-format": "UQ5.9"})
     pin(trial, one, two)
-    assert LyingServer(trial).total(invitation(one), unasked=(5,)).survivors == CLIENTS
+    assert LyingServer(trial).total(proposal(one), unasked=(5,)).survivors == CLIENTS
     assert count(trial, 5, "count(*) FROM totals") == 0
     for party in (1, 2, 3, 4):
         rows = trial.rows[party]
         trial.give_rows(party, ClientRows(rows.features[:, ::-1] + 1 / 64, rows.targets))
     server = LyingServer(trial)
     with suppress(SecureSumError):
-        server.total(invitation(two))
+        server.total(proposal(two))
     assert 5 in server.refused
 
 
-def changed(proposed: Invitation, **configuration: Any) -> Invitation:
+def changed(proposed: TrainingProposal, **configuration: Any) -> TrainingProposal:
     arrays, said = FILE.from_bytes(proposed.model, "a model")
     said["configuration"] |= configuration
     return replace(proposed, model=FILE.to_bytes(arrays, said))
 
 
-def raises_what_is_documented(trial: Trial, proposed: Invitation) -> None:
+def raises_what_is_documented(trial: Trial, proposed: TrainingProposal) -> None:
     with pytest.raises((SecureSumError, DeploymentError)):
-        LyingServer(trial).total(proposed) if Terms.from_bytes(proposed.terms).place == 0 else site(trial, 1).join(
-            proposed
-        )
+        LyingServer(trial).total(proposed) if proposed.place == 0 else site(trial, 1).join(proposed)
 
 
 def test_a_float_for_an_intercept_is_no_crash(trial: Trial) -> None:
@@ -182,7 +163,7 @@ def test_a_float_for_an_intercept_is_no_crash(trial: Trial) -> None:
     sizes: dict[str, Any] = {"n_features": 64, "n_targets": 10, "max_rows": 5000, "max_clients": 5}
     pin(trial, learner := AFL(feature_format=RowFormat.parse("UQ5.11"), columns=columns, **sizes))
     as_float = {"column_map": {"exponents": [0] * 64, "target_exponents": [], "intercept": 0.0}}
-    raises_what_is_documented(trial, changed(invitation(learner), columns=as_float))
+    raises_what_is_documented(trial, changed(proposal(learner), columns=as_float))
 
 
 @pytest.mark.parametrize("n_features", [64.5, True])
@@ -190,15 +171,19 @@ def test_no_whole_number_is_no_crash(trial: Trial, n_features: Any) -> None:
     """AttributeError and TypeError out of ``configuration_digest``, since DeepAFL settles no whole numbers."""
     pin(trial, learner := learner_of(**DEEP))
     with pytest.raises((SecureSumError, DeploymentError)):
-        site(trial, 1).join(changed(invitation(learner), n_features=n_features))
+        site(trial, 1).join(changed(proposal(learner), n_features=n_features))
 
 
 @pytest.mark.parametrize("place", [-1, 2**70])
 def test_no_place_is_no_crash(trial: Trial, place: int) -> None:
     """OverflowError out of ``MaskedSeries.sum``."""
     pin(trial, learner := learner_of())
+    good = proposal(learner)
+    terms = good.terms.replace(b'"place":0', b'"place":%d' % place)
+    assert terms != good.terms
     with pytest.raises((SecureSumError, DeploymentError)):
-        site(trial, 1).join(invitation(learner, place=place))
+        site(trial, 1).join(TrainingProposal.from_bytes(length_prefixed(terms, b"", good.model)))
+    assert site(trial, 1).join(TrainingProposal.from_bytes(good.to_bytes()))
 
 
 SMALL: dict[str, Any] = {"n_features": 4, "n_targets": 2, "feature_format": RowFormat.parse("Q4.11"), "max_rows": 50}
@@ -233,10 +218,10 @@ def test_an_evaluation_is_of_agreed_bins(trial: Trial) -> None:
     evaluation = ClassEvaluation(learner=learner, model=model, max_rows=10**5, **ranges)  # type: ignore[arg-type]
     server = LyingServer(trial)
     with pytest.raises(SecureSumError):
-        server.total(invitation(evaluation))
+        server.total(proposal(evaluation))
     assert all("the server proposes another one" in said for said in server.refused.values())
     pin(trial, learner, evaluation)  # owners who agree to such bins give their rows away
-    total = evaluation.spec.from_vector(LyingServer(trial).total(invitation(evaluation)).total)
+    total = evaluation.spec.from_vector(LyingServer(trial).total(proposal(evaluation)).total)
     counts = total["own"][0] + total["others"][0]
     read = sorted((k % 17, k // 17 % 17, k // 289) for k in np.flatnonzero(counts).tolist() for _ in range(counts[k]))
     rows = np.concatenate([trial.test_rows[party].features for party in CLIENTS])[:, [10, 20, 30]]
@@ -258,7 +243,7 @@ def test_a_copy_of_the_state_taken_while_a_vector_is_made_is_behind(
 
     with monkeypatch.context() as patch:
         patch.setattr(AFL, "client_statistics", copied)
-        assert LyingServer(trial).total(invitation(one), unasked=(5,)).survivors == CLIENTS
+        assert LyingServer(trial).total(proposal(one), unasked=(5,)).survivors == CLIENTS
     shutil.rmtree(state)
     copy.rename(state)
     for party in (1, 2, 3, 4):
@@ -266,5 +251,5 @@ def test_a_copy_of_the_state_taken_while_a_vector_is_made_is_behind(
         trial.give_rows(party, ClientRows(rows.features[:, ::-1] + 1 / 64, rows.targets))
     server = LyingServer(trial)
     with suppress(SecureSumError, DeploymentError):
-        server.total(invitation(two))
-    assert "the journal must have the" in server.refused[5]
+        server.total(proposal(two))
+    assert "the query log must have the" in server.refused[5]

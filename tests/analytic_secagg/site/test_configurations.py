@@ -13,7 +13,19 @@ import numpy as np
 import pytest
 from support.crashes import KilledError
 from support.lying_server import LyingServer
-from support.rehearsed import CLIENTS, database, edit_all, events, rehearse, run_config, site, state
+from support.rehearsed import (
+    CLIENTS,
+    database,
+    edit_all,
+    events,
+    pin,
+    pin_run,
+    proposal,
+    rehearse,
+    run_config,
+    site,
+    state,
+)
 
 from analytic import AFL, ClientRows, ColumnMap, RowFormat
 from analytic.statistics import FloatMatrix
@@ -23,40 +35,17 @@ from analytic_secagg.datasets import bundled
 from analytic_secagg.flower.__main__ import main as flower_main
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.site.errors import SiteFileError, UnreachableError
-from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.site.source import made_with
-from analytic_secagg.site.state import FILE
+from analytic_secagg.site.store import FILE
 from analytic_secagg.site.table import TableSchema
-from analytic_secagg.site.terms import Terms
 from analytic_secagg.trial import OPEN, Trial, fitted_settings
-from secagg import PartyId, new_session_id
+from secagg import PartyId
 from secagg.errors import SecureSumError
 
 FORMAT = RowFormat.parse("UQ0.20")
 DATA = bundled("breast_cancer")
-
-
-def invitation(learner: Any, model: Any = None, **changes: Any) -> Invitation:
-    terms = Terms(**({"mode": "masked", "session": new_session_id(), "clients": CLIENTS, "dropout": 0.4} | changes))
-    return Invitation.make(terms, learner, learner.init() if model is None else model)
-
-
-def agree_on(trial: Trial, *settings: dict[str, Any]) -> list[Any]:
-    """The owners agree on these configurations and on nothing else; their learners."""
-    learners = [RunSettings.of(run_config(**one)).private_learner(len(CLIENTS)) for one in settings]
-    pin(trial, *learners)
-    names = ", ".join(f'"{learner.name}"' for learner in learners)
-    edit_all(trial, (OPEN, ""), ('learners = ["afl"]', f"learners = [{names}]"))
-    return learners
-
-
-def pin(trial: Trial, *learners: Any) -> None:
-    """The roster lists these configurations."""
-    agreed = tuple(map(configuration_digest, learners))
-    for path in trial.folder.glob("*/roster.toml"):
-        path.write_text(Roster.read(path).model_copy(update={"configurations": agreed}).to_toml())
 
 
 # --- the attack: a column's scale of the server's choice ---------------------------------------------------------
@@ -94,7 +83,7 @@ def test_a_crafted_column_reads_a_patient_out_of_one_total_where_a_site_lets_the
 ) -> None:
     edit_all(patients, ('learners = ["afl"]', 'learners = ["afl"]\nconfigurations = "any"'))
     learner, column, patient = crafted()
-    result = LyingServer(patients).total(invitation(learner))
+    result = LyingServer(patients).total(proposal(learner))
     gram = learner.spec.from_vector(result.total).gram
     others = np.arange(len(patient)) != column
     assert learner.columns is not None
@@ -107,7 +96,7 @@ def test_no_site_takes_part_in_what_its_owner_did_not_agree_to(patients: Trial) 
     learner, _, _ = crafted()
     server = LyingServer(patients)
     with pytest.raises(SecureSumError):
-        server.total(invitation(learner))
+        server.total(proposal(learner))
     assert server.refused.keys() == set(CLIENTS)
     for said in server.refused.values():
         assert f"the server proposes another one, {configuration_digest(learner).hex()}" in said
@@ -122,7 +111,7 @@ def test_no_site_takes_part_in_what_its_owner_did_not_agree_to(patients: Trial) 
 
 @pytest.mark.parametrize("change", [{"ridge": 2.0}, {"max-rows": 99999}, {"feature-format": "UQ5.10"}, {"ri": 1.0}])
 def test_every_setting_that_is_computed_with_is_agreed_on(trial: Trial, change: dict[str, Any]) -> None:
-    agree_on(trial, {})
+    pin_run(trial)
     with pytest.raises((SecureSumError, UnreachableError)):
         rehearse(trial.folder, run_config(**change))
     rehearse(trial.folder, run_config())
@@ -131,14 +120,14 @@ def test_every_setting_that_is_computed_with_is_agreed_on(trial: Trial, change: 
 
 
 def test_a_site_that_agreed_to_nothing_hears_so(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
-    agree_on(trial, {})
+    pin_run(trial)
     path = str(trial.site(1) / "site.toml")
     assert main(["health", path]) == 0
     (pinned,) = Roster.read(trial.site(1) / "roster.toml").configurations
-    assert f"ok configurations: {pinned.hex()}" in capsys.readouterr().out
+    assert f"ok   configurations: {pinned.hex()}" in capsys.readouterr().out
     pin(trial)
     assert main(["health", path]) == 1
-    assert "WRONG configurations: the roster, or [client], must name configurations" in capsys.readouterr().out
+    assert "FAIL configurations: the roster, or [client], must name configurations" in capsys.readouterr().out
     assert main(["check-site", path]) == 2
     with pytest.raises((SecureSumError, UnreachableError)):
         rehearse(trial.folder, run_config())
@@ -146,7 +135,7 @@ def test_a_site_that_agreed_to_nothing_hears_so(trial: Trial, capsys: pytest.Cap
 
 def test_a_site_need_not_list_learners_that_were_agreed_on(trial: Trial) -> None:
     """A list of names narrows what was agreed on; where the server may choose, the plain closed form alone."""
-    agree_on(trial, {"learner": "fedhip"})
+    pin_run(trial, learner="fedhip")
     edit_all(trial, ('learners = ["fedhip"]\n', ""))
     rehearse(trial.folder, run_config(learner="fedhip"))
     edit_all(trial, ("\n[policy]", 'learners = ["afl"]\n\n[policy]'))
@@ -158,7 +147,7 @@ def test_a_site_need_not_list_learners_that_were_agreed_on(trial: Trial) -> None
 
 
 def test_a_sites_own_file_goes_before_the_roster(trial: Trial) -> None:
-    agree_on(trial, {})
+    pin_run(trial)
     (other,) = agree_on_nothing_but(trial, ridge=2.0)
     rehearse(trial.folder, run_config(ridge=2.0))
     with pytest.raises((SecureSumError, UnreachableError)):
@@ -180,7 +169,7 @@ DEEP = {"learner": "deepafl", "options": "n_layers=1 d_phi=16 d_f=8"}
 
 def test_a_later_exact_sum_needs_the_owners_trust(trial: Trial) -> None:
     """A site cannot tell whether a layer is what followed from the total before."""
-    agree_on(trial, DEEP)
+    pin_run(trial, **DEEP)
     with pytest.raises((SecureSumError, UnreachableError)):
         rehearse(trial.folder, run_config(**DEEP))
     edit_all(trial, ('learners = ["deepafl"]', 'learners = ["deepafl"]\nunverified_models = ["deepafl"]\n'))
@@ -192,7 +181,7 @@ def test_a_later_exact_sum_needs_the_owners_trust(trial: Trial) -> None:
 def test_a_later_sum_with_noise_needs_none(trial: Trial) -> None:
     """What noise lets a total tell is bounded, whatever is computed."""
     settings = DEEP | {"epsilon": 8.0, "noise-survivors": 3, "noise-colluders": 1}
-    agree_on(trial, settings)
+    pin_run(trial, **settings)
     ledger = '\n[privacy]\nepsilon = 20.0\nrun_epsilon = 8.0\nledger = "ledger"\n'
     edit_all(trial, ("[policy]", f"{ledger}\n[policy]"))
     for party in CLIENTS:
@@ -203,7 +192,7 @@ def test_a_later_sum_with_noise_needs_none(trial: Trial) -> None:
 def test_an_evaluation_is_of_the_servers_model(trial: Trial) -> None:
     """What is counted of its scores is agreed on all the same: bins of the server's choice would show every row."""
     settings = RunSettings.of(run_config(evaluate=True))
-    agree_on(trial, {})
+    pin_run(trial)
     edit_all(trial, ('learners = ["afl"]', 'learners = ["afl", "evaluation-of-classes"]'))
     with pytest.raises((SecureSumError, UnreachableError)):
         rehearse(trial.folder, run_config(evaluate=True))
@@ -228,7 +217,7 @@ def tries(trial: Trial, party: PartyId) -> Iterator[tuple[int, bool]]:
         )
         server = LyingServer(trial)
         with suppress(SecureSumError):
-            server.total(invitation(learner))
+            server.total(proposal(learner))
         does_fit = party not in server.refused
         yield middle, does_fit
         low, high = (low, middle) if does_fit else (middle, high)
@@ -246,7 +235,7 @@ def test_refusals_tell_only_so_much(trial: Trial) -> None:
         assert file.execute("SELECT count(*) FROM computations WHERE NOT is_made").fetchall() == [(4,)]
     server = LyingServer(trial)
     with suppress(SecureSumError):
-        server.total(invitation(RunSettings.of(run_config()).build_learner(5)))
+        server.total(proposal(RunSettings.of(run_config()).build_learner(5)))
     assert "4 computations of these rows ended in no vector" in server.refused[3]
     assert "raise refused_tries under [journal]" in server.refused[3]
 
@@ -254,7 +243,7 @@ def test_refusals_tell_only_so_much(trial: Trial) -> None:
 def test_a_process_that_dies_over_a_computation_has_tried_it(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a server could have a site run out of memory, which is a refusal too."""
     edit_all(trial, (OPEN, 'configurations = "any"\n'))
-    proposed = invitation(RunSettings.of(run_config()).build_learner(5), mode="plain", dropout=0.0, min_survivors=3)
+    proposed = proposal(RunSettings.of(run_config()).build_learner(5), mode="plain", dropout=0.0, min_survivors=3)
     edit_all(trial, ("modes = [", 'modes = ["plain", '))
 
     def dies(self: AFL, model: object, rows: ClientRows) -> None:
@@ -267,7 +256,7 @@ def test_a_process_that_dies_over_a_computation_has_tried_it(trial: Trial, monke
         assert file.execute("SELECT count(*) FROM computations WHERE NOT is_made").fetchall() == [(1,)]
     monkeypatch.undo()
     site(trial, 1).join(
-        invitation(RunSettings.of(run_config()).build_learner(5), mode="plain", dropout=0.0, min_survivors=3)
+        proposal(RunSettings.of(run_config()).build_learner(5), mode="plain", dropout=0.0, min_survivors=3)
     )
     with database(trial, 1) as file:
         assert file.execute("SELECT count(*) FROM computations WHERE NOT is_made").fetchall() == [(0,)]
@@ -329,7 +318,7 @@ def test_a_roster_says_what_columns_mean(trial: Trial) -> None:
 
 def test_a_journal_of_an_earlier_release_goes_on(trial: Trial) -> None:
     """Its totals count, and none of them is known to be of what is computed now."""
-    agree_on(trial, {})
+    pin_run(trial)
     rehearse(trial.folder, run_config())
     for party in CLIENTS:
         with closing(sqlite3.connect(state(trial, party) / FILE)) as file:
@@ -347,7 +336,7 @@ def test_a_journal_of_an_earlier_release_goes_on(trial: Trial) -> None:
 
 
 def test_a_journal_of_a_later_release_is_left_alone(trial: Trial) -> None:
-    agree_on(trial, {})
+    pin_run(trial)
     rehearse(trial.folder, run_config())
     with closing(sqlite3.connect(state(trial, 1) / FILE)) as file:
         file.execute("PRAGMA user_version = 99")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import rehearsed
 from support.crashes import KilledError
 from support.lying_server import AT_SITE, LyingServer
 from support.pairs import covering, some_of
@@ -22,13 +23,12 @@ from analytic.statistics import IntVector
 from analytic_secagg.modes import MODES
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.site.errors import DeploymentError, Refusal
-from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.messages import END, INVITE, STEP, read_end, read_messages, write_messages
+from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.site import Site
-from analytic_secagg.site.state import SessionFolder
-from analytic_secagg.site.terms import Terms
+from analytic_secagg.site.store import SessionStore
 from analytic_secagg.trial import FIRST_HELPER, KEY_HOLDER_PARTY, OPEN, Trial
-from secagg import PartyId, new_session_id
+from secagg import PartyId
 from secagg.errors import ConsentRefusedError, RemoteProtocolError, SecureSumError
 
 VICTIM = 5
@@ -55,10 +55,10 @@ def trial(trial: Trial) -> Trial:
     return trial
 
 
-def invitation(mode: str = "masked", *, learner: Any = LEARNER, **changes: Any) -> Invitation:
-    values: dict[str, Any] = {"mode": mode, "session": new_session_id(), "clients": CLIENTS, "helpers": HELPERS[mode]}
+def proposal(mode: str = "masked", *, learner: Any = LEARNER, **changes: Any) -> TrainingProposal:
+    values: dict[str, Any] = {"mode": mode, "helpers": HELPERS[mode], "dropout": 0.0}
     promised = {"corruption": 0.2, "dropout": 0.2} if mode == "masked" else {"min_survivors": 3}
-    return Invitation.make(Terms(**(values | promised | changes)), learner, learner.init())
+    return rehearsed.proposal(learner, **(values | promised | changes))
 
 
 def gram(learner: Any, vector: IntVector) -> np.ndarray[Any, Any]:
@@ -81,9 +81,9 @@ def allow(trial: Trial, mode: str, further_totals: int = 0) -> None:
 def wins(trial: Trial, server: LyingServer, mode: str, second: Any, *, first_is_larger: bool = True) -> bool:
     """Whether two totals are released; then their difference is all of the victim's Gram matrix."""
     lost = [(), (VICTIM,)] if first_is_larger else [(VICTIM,), ()]
-    first = server.total(invitation(mode), lost=lost[0])
+    first = server.total(proposal(mode), lost=lost[0])
     try:
-        total = server.total(invitation(mode, learner=second), lost=lost[1])
+        total = server.total(proposal(mode, learner=second), lost=lost[1])
     except SecureSumError:
         return False
     difference = gram(LEARNER, first.total) - gram(second, total.total)
@@ -132,11 +132,11 @@ def test_no_second_total_gives_a_client_away(trial: Trial, way: str, first_is_la
 def test_a_site_whose_rows_are_refused_still_helps(trial: Trial, caplog: pytest.LogCaptureFixture) -> None:
     """Its client says nothing, and why stands in its own log; its helper is there, and asks a journal of its own."""
     allow(trial, "committee")
-    LyingServer(trial).total(invitation("committee"))
-    assert site(trial, 1).join(announced(trial, invitation("committee"))).keys() == {FIRST_HELPER}
+    LyingServer(trial).total(proposal("committee"))
+    assert site(trial, 1).join(announced(trial, proposal("committee"))).keys() == {FIRST_HELPER}
     assert "party 1 takes no part: these rows, or some of them, are in 1 totals already" in caplog.text
     with pytest.raises(ConsentRefusedError):
-        site(trial, 3).join(announced(trial, invitation("committee")))
+        site(trial, 3).join(announced(trial, proposal("committee")))
 
 
 @pytest.mark.parametrize("unasked", some_of([party for party in CLIENTS if party != VICTIM], [2]))
@@ -144,9 +144,9 @@ def test_it_does_not_help_to_ask_others_the_second_time(trial: Trial, unasked: P
     """A quorum signs the first survivors; who was not asked would sign the second's, and is one too few."""
     allow(trial, "masked")
     server = LyingServer(trial)
-    assert server.total(invitation(), unasked=[unasked]).survivors == CLIENTS
+    assert server.total(proposal(), unasked=[unasked]).survivors == CLIENTS
     with pytest.raises(SecureSumError):
-        server.total(invitation(), lost=[VICTIM])
+        server.total(proposal(), lost=[VICTIM])
     assert server.refused.keys() == set(CLIENTS) - {VICTIM, unasked}
 
 
@@ -154,11 +154,11 @@ def test_a_row_that_one_site_adds_is_not_the_difference_of_two_totals(trial: Tri
     """The others' rows and the survivors stay the same, so nothing but that site's own word protects its new row."""
     allow(trial, "masked")
     server, before, new = LyingServer(trial), trial.rows[VICTIM], trial.test_rows[VICTIM].taken(np.array([0]))
-    first = server.total(invitation())
+    first = server.total(proposal())
     features, targets = np.vstack([before.features, new.features]), np.append(before.targets, new.targets)
     trial.give_rows(VICTIM, ClientRows(features, targets))
     with pytest.raises(SecureSumError):
-        assert gram(LEARNER, server.total(invitation()).total - first.total).any()  # the outer product of the new row
+        assert gram(LEARNER, server.total(proposal()).total - first.total).any()  # the outer product of the new row
     assert "the roster changed" in server.refused.pop(VICTIM)
     assert server.refused.keys() == set(CLIENTS) - {VICTIM}
     assert all("these leave 1." in said for said in server.refused.values())
@@ -169,15 +169,15 @@ def test_a_sum_that_fails_before_its_survivors_are_signed_costs_nothing(trial: T
     allow(trial, "masked")
     server = LyingServer(trial)
     with pytest.raises(SecureSumError):
-        server.total(invitation(), unasked=CLIENTS)
+        server.total(proposal(), unasked=CLIENTS)
     with pytest.raises(SecureSumError):
-        server.total(invitation(), lost=[VICTIM], unasked=[1])
+        server.total(proposal(), lost=[VICTIM], unasked=[1])
     with pytest.raises(SecureSumError):
-        server.total(invitation(learner=COARSER), lost=[VICTIM])
-    again = server.total(invitation(), lost=[VICTIM])
+        server.total(proposal(learner=COARSER), lost=[VICTIM])
+    again = server.total(proposal(), lost=[VICTIM])
     assert again.survivors == (1, 2, 3, 4)
     with pytest.raises(SecureSumError):
-        server.total(invitation())
+        server.total(proposal())
 
 
 def lost_on_the_way(*parties: PartyId) -> Hear:
@@ -239,7 +239,7 @@ def test_a_site_counts_a_sum_until_helpers_sign_that_this_very_one_failed(trial:
 
 def test_a_site_s_upload_tells_helpers_what_its_rows_are_known_by(trial: Trial) -> None:
     allow(trial, "committee")
-    LyingServer(trial).total(invitation("committee"))
+    LyingServer(trial).total(proposal("committee"))
     with database(trial, 1) as opened:
         ((vectors,),) = opened.execute("SELECT survivors FROM totals WHERE subject = ?", [b"helped"])
     assert len({vectors[place + 16 : place + 32] for place in range(0, len(vectors), 32)}) == len(CLIENTS)
@@ -251,9 +251,9 @@ def test_an_entry_is_on_the_disk_before_what_it_allows_is_said(
 ) -> None:
     """Site 1 is killed before each of its writes in turn and asked again: no word of its leaves without the entry."""
     allow(trial, mode)
-    run, writes_left, said = SessionFolder.run, [10**6], list[tuple[PartyId, int]]()
+    run, writes_left, said = SessionStore.run, [10**6], list[tuple[PartyId, int]]()
 
-    def killed(folder: SessionFolder, statement: str, *values: object) -> list[Any]:
+    def killed(folder: SessionStore, statement: str, *values: object) -> list[Any]:
         if folder.path.parent.name == "site-1" and not statement.startswith("SELECT"):
             writes_left[0] -= 1
             if writes_left[0] < 0:
@@ -270,9 +270,9 @@ def test_an_entry_is_on_the_disk_before_what_it_allows_is_said(
                     return answer
             raise AssertionError("no answer needs so many writes")
 
-    monkeypatch.setattr(SessionFolder, "run", killed)
+    monkeypatch.setattr(SessionStore, "run", killed)
     server = Patient(trial)
-    assert server.total(invitation(mode)).survivors == CLIENTS
+    assert server.total(proposal(mode)).survivors == CLIENTS
     if mode == "masked":  # keys, shares, vector; then its signature and shares
         assert said == [(1, 0), (1, 0), (1, 0), (1, 1), (1, 1)]
     else:  # its vector, and that it helps; its complaints; then its word on the survivors, hashes and masks
@@ -306,6 +306,6 @@ def test_it_wins_where_all_owners_allow_it(trial: Trial, way: str) -> None:
     server = LyingServer(trial)
     assert wins(trial, server, mode, second)
     with pytest.raises(SecureSumError):
-        server.total(invitation(mode), lost=[1])
+        server.total(proposal(mode), lost=[1])
     assert all("(1 of 1 are used)" in said for said in server.refused.values())
     assert server.refused

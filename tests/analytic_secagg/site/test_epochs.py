@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 from support.memory_store import MemoryStore
-from support.rehearsed import announced, database, edit, invitation, kept, rehearse, run_config, site, state
+from support.rehearsed import announced, database, edit, kept, proposal, rehearse, run_config, site, state
 
 from analytic_secagg.__main__ import main
 from analytic_secagg.errors import FederationError
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, SiteFileError, UnreachableError
-from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.key_files import read_secret
+from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.session import Session
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.trial import Trial
 from secagg import CommitteeSum, FileStore
@@ -33,14 +34,14 @@ HELPER, HELPER_SITE, CLIENT = 101, 1, 3
 DAY = 86400.0
 
 
-def proposed(trial: Trial) -> Invitation:
-    return announced(trial, invitation(mode="committee", helpers=(101, 102), min_survivors=3))
+def proposed(trial: Trial) -> TrainingProposal:
+    return announced(trial, proposal(mode="committee", helpers=(101, 102), min_survivors=3))
 
 
-def recorded_box(trial: Trial, invited: Invitation) -> tuple[bytes, bytes]:
+def recorded_box(trial: Trial, invited: TrainingProposal) -> tuple[bytes, bytes]:
     """The box of the helper in an honest client's upload, as whoever taps the wire has it, and what it is bound to."""
     upload = site(trial, CLIENT).join(invited)[CLIENT]
-    config = invited.agree(Roster.read(trial.folder / "site-3" / "roster.toml")).protocol
+    config = Session.of(invited, Roster.read(trial.folder / "site-3" / "roster.toml")).protocol
     assert isinstance(config, CommitteeSum)
     read = CommitteeInput.read(Reader(memoryview(payload_of(upload)), peer=CLIENT), config)
     return read.boxes[HELPER], box_binding(config.digest, CLIENT, HELPER)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from analytic_secagg.modes import find_mode
+from analytic_secagg.session_config import SessionConfig
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.roster import Roster
-from analytic_secagg.sum_setup import SumSetup
 from secagg import ClientPolicy, Layout, PolicyError, SumProtocol
 
 KEY, OTHER, SERVER_KEY = "ab" * 32, "cd" * 32, "ef" * 32
@@ -78,9 +78,9 @@ def test_the_sums_of_a_series_stand_on_the_beacon_s_graph_too() -> None:
         assert series.sum(number, setup.layout, b"").guarantee == alone.guarantee
 
 
-def _setup(roster: Roster) -> SumSetup:
+def _setup(roster: Roster) -> SessionConfig:
     """As an invitation makes it."""
-    return SumSetup(
+    return SessionConfig(
         layout=Layout.of([("s", 2, 100)]),
         clients=tuple(roster.clients),
         session_id=bytes(16),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.rehearsed import agree_on, announced, edit, invitation, kept, site, state
+from support.rehearsed import agree_on, announced, edit, kept, proposal, site, state
 
 from analytic.errors import InvalidRowsError
 from analytic_secagg.__main__ import main as of_sites
@@ -15,13 +15,12 @@ from analytic_secagg.flower.__main__ import main
 from analytic_secagg.privacy import PrivacyPlan
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.server_file import ServerFile
-from analytic_secagg.site import invitation as invitations
+from analytic_secagg.site import proposal as proposals
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, RunSettingsError, SiteFileError, WireError
-from analytic_secagg.site.invitation import Invitation
 from analytic_secagg.site.key_files import read_secret, write_secret
 from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.session import Session
 from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.site.terms import Terms
 from analytic_secagg.trial import Trial
 from secagg import PlainSum
 from secagg.config import SERVER
@@ -36,12 +35,12 @@ def test_a_site_with_more_rows_than_its_roster_allows_sends_nothing(trial: Trial
     """And a party whose roster allows another number is in another sum."""
     rows, digests = len(trial.rows[1]), set()
     roster = Roster.read(trial.folder / "site-1" / "roster.toml")
-    proposed = announced(trial, invitation(mode="committee", helpers=(101, 102), min_survivors=3))
+    proposed = announced(trial, proposal(mode="committee", helpers=(101, 102), min_survivors=3))
     for most in (rows - 1, rows, None):
         bounded = roster.model_copy(update={"max_client_rows": most})
         (trial.folder / "site-1" / "roster.toml").write_text(bounded.to_toml())
         assert Roster.read(trial.folder / "site-1" / "roster.toml") == bounded
-        digests |= {proposed.agree(bounded).protocol.digest, bounded.fingerprint}
+        digests |= {Session.of(proposed, bounded).protocol.digest, bounded.fingerprint}
         if most == rows - 1:
             with pytest.raises(InvalidRowsError, match=f"one client may hold {most} rows"):
                 site(trial, 1).join(proposed)
@@ -52,10 +51,10 @@ def test_a_site_with_more_rows_than_its_roster_allows_sends_nothing(trial: Trial
 
 
 def test_a_session_id_serves_one_sum(trial: Trial) -> None:
-    proposed = invitation()
+    proposed = proposal()
     site(trial, 1).join(proposed)
-    other = invitation(session=proposed.session, dropout=0.2)
-    with pytest.raises(NoSessionError, match="another invitation"):
+    other = proposal(session=proposed.session, dropout=0.2)
+    with pytest.raises(NoSessionError, match="another proposal"):
         site(trial, 1).join(other)
     site(trial, 1).end(proposed.session)
     with pytest.raises(NoSessionError, match="is over"):
@@ -66,7 +65,7 @@ def test_a_session_id_serves_one_sum(trial: Trial) -> None:
 
 
 def test_a_lost_state_is_a_dropout_and_never_a_second_mask(trial: Trial) -> None:
-    proposed = invitation()
+    proposed = proposal()
     site(trial, 1).join(proposed)
     for path in state(trial, 1).iterdir():
         path.unlink()
@@ -75,9 +74,9 @@ def test_a_lost_state_is_a_dropout_and_never_a_second_mask(trial: Trial) -> None
 
 
 def test_an_aborted_session_stays_aborted_in_the_next_process(trial: Trial) -> None:
-    proposed = invitation()
+    proposed = proposal()
     site(trial, 1).join(proposed)
-    protocol = proposed.agree(SiteFile.read(trial.folder / "site-1" / "site.toml").roster).protocol
+    protocol = Session.of(proposed, SiteFile.read(trial.folder / "site-1" / "site.toml").roster).protocol
     digest = protocol.digest  # type: ignore[attr-defined]
     own = IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
     wrong = seal_frame(MessageType.UNMASK_REQUEST, bytes(4), digest=digest, sender=SERVER, recipient=1, identity=own)
@@ -89,9 +88,9 @@ def test_an_aborted_session_stays_aborted_in_the_next_process(trial: Trial) -> N
 
 def test_a_request_that_a_helper_refuses_tells_nothing(trial: Trial) -> None:
     """And changes nothing; that it answers one request is in test_encrypted.py, for helpers and key holders."""
-    proposed = announced(trial, invitation(mode="committee", helpers=(101, 102), min_survivors=3))
+    proposed = announced(trial, proposal(mode="committee", helpers=(101, 102), min_survivors=3))
     site(trial, 1).join(proposed)
-    protocol = proposed.agree(SiteFile.read(trial.folder / "site-1" / "site.toml").roster).protocol
+    protocol = Session.of(proposed, SiteFile.read(trial.folder / "site-1" / "site.toml").roster).protocol
     own = IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
     wrong = seal_frame(MessageType.ROSTER, bytes(4), digest=protocol.digest, sender=SERVER, recipient=101, identity=own)
     for _ in range(2):
@@ -100,16 +99,16 @@ def test_a_request_that_a_helper_refuses_tells_nothing(trial: Trial) -> None:
 
 
 def test_a_site_answers_for_itself_only(trial: Trial) -> None:
-    proposed = invitation()
+    proposed = proposal()
     site(trial, 1).join(proposed)
     with pytest.raises(NoSessionError, match="a party that it is not"):
         site(trial, 1).answer(proposed.session, {2: b"message"})
 
 
 def test_the_next_sum_of_a_run_ends_the_one_before(trial: Trial) -> None:
-    first = invitation()
+    first = proposal()
     site(trial, 1).join(first)
-    site(trial, 1).join(invitation(previous=first.session))
+    site(trial, 1).join(proposal(previous=first.session))
     assert kept(trial, 1, first.session) == {"over"}
 
 
@@ -126,7 +125,7 @@ def test_the_next_sum_of_a_run_ends_the_one_before(trial: Trial) -> None:
 )
 def test_a_site_declines_what_its_own_file_forbids(trial: Trial, changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(DeclinedError, match=reason):
-        site(trial, 1).join(announced(trial, invitation(**changes)))
+        site(trial, 1).join(announced(trial, proposal(**changes)))
     assert not kept(trial, 1) & {"over", "invitation"}
 
 
@@ -135,11 +134,10 @@ def test_a_site_declines_more_columns_than_rows_can_come(trial: Trial) -> None:
     for party in (1, 2):
         edit(trial, party, ('learners = ["afl"]', 'learners = ["random"]'))
     agree_on(trial, max_client_rows=400)
-    terms = Terms(mode="masked", session=bytes(16), clients=(1, 2, 3, 4, 5), dropout=0.4)
     for n_columns, party in ((2000, 1), (1999, 2)):
         settings = template_settings() | {"learner": "random", "options": f"d_phi={n_columns}"}
         learner: Any = RunSettings.of(settings).build_learner(5)
-        proposed = Invitation.make(terms, learner, learner.init())
+        proposed = proposal(learner)
         if n_columns < 5 * 400:
             assert site(trial, party).join(proposed)
             continue
@@ -154,23 +152,22 @@ def test_a_site_declines_a_private_form_whose_totals_would_be_exact(trial: Trial
     edit(trial, 1, ('learners = ["afl"]', f'learners = ["{name}"]'))
     settings = RunSettings.of(template_settings() | {"learner": name})
     learner: Any = settings.build_learner(5)
-    terms = Terms(mode="masked", session=bytes(16), clients=(1, 2, 3, 4, 5), dropout=0.4)
     plan = PrivacyPlan(epsilon=8.0, promised_survivors=3, colluders=1)
     for private in (plan.bounded(learner), plan.apply(learner).learner):
         with pytest.raises(DeclinedError, match="maps rows for sums with noise, and this sum has none"):
-            site(trial, 1).join(Invitation.make(terms, private, private.init()))
+            site(trial, 1).join(proposal(private))
     assert kept(trial, 1) == set()
-    assert site(trial, 1).join(Invitation.make(terms, learner, learner.init()))
+    assert site(trial, 1).join(proposal(learner))
 
 
 def test_a_site_makes_no_learner_to_which_it_does_not_contribute(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says so before; a site that helps in the sum goes on helping, without its client."""
-    proposed = invitation()
+    proposed = proposal()
     edit(trial, 1, ('learners = ["afl"]', 'learners = ["fedhip"]'))
-    helped = announced(trial, invitation(mode="committee", helpers=(101, 102), min_survivors=3))
+    helped = announced(trial, proposal(mode="committee", helpers=(101, 102), min_survivors=3))
     assert site(trial, 1).join(helped).keys() == {101}
     site(trial, 1).end(helped.session)
-    monkeypatch.setattr(invitations, "model_from_bytes", lambda content: pytest.fail("it was made"))
+    monkeypatch.setattr(proposals, "model_from_bytes", lambda content: pytest.fail("it was made"))
     refused = pytest.raises(DeclinedError, match="contributes to fedhip only, not to afl")
     with refused:
         site(trial, 1).join(proposed)
@@ -184,8 +181,8 @@ def test_min_corruption_of_the_site_decides(trial: Trial) -> None:
     path.write_text(path.read_text() + "\n")
     path.write_text(path.read_text().replace("min_corruption = 0.0", "min_corruption = 0.2"))
     with pytest.raises(DeclinedError, match=r"1 colluding clients .* tolerates 0"):
-        site(trial, 1).join(invitation())
-    site(trial, 1).join(invitation(corruption=0.2, dropout=0.2))
+        site(trial, 1).join(proposal())
+    site(trial, 1).join(proposal(corruption=0.2, dropout=0.2))
 
 
 @pytest.mark.parametrize(
@@ -235,7 +232,7 @@ def test_keys_and_folders_are_their_owner_s_alone(trial: Trial) -> None:
     (folder / "identity.key").chmod(0o600)
     (folder / "state").mkdir(mode=0o755)
     with pytest.raises(SiteFileError, match="chmod 700"):
-        site(trial, 3).join(invitation())
+        site(trial, 3).join(proposal())
 
 
 def test_a_key_file_is_never_replaced(tmp_path: Path) -> None:
@@ -329,4 +326,4 @@ def test_plain_sums_are_not_what_a_site_takes_part_in_by_default(trial: Trial, t
     path.write_text(text[: text.index("[policy]")])
     policy = SiteFile.read(path).policy
     assert policy.modes == {"masked"}
-    assert isinstance(invitation(mode="plain").agree(SiteFile.read(path).roster).protocol, PlainSum)
+    assert isinstance(Session.of(proposal(mode="plain"), SiteFile.read(path).roster).protocol, PlainSum)

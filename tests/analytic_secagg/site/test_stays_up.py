@@ -8,12 +8,12 @@ import stat
 from functools import partial
 
 import pytest
-from support.rehearsed import by_server, edit, invitation, is_exact, rehearse, run_config, site
+from support.rehearsed import by_server, edit, is_exact, proposal, rehearse, run_config, site
 
 from analytic_secagg.__main__ import main
 from analytic_secagg.site.errors import Refusal, SiteFileError
-from analytic_secagg.site.messages import INVITE, write_invitation
-from analytic_secagg.site.reception import respond
+from analytic_secagg.site.message_handler import handle_message
+from analytic_secagg.site.messages import INVITE, write_proposal
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.trial import Trial
@@ -23,9 +23,9 @@ def test_the_log_is_lines_of_json_without_rows_or_keys(trial: Trial) -> None:
     """As any engine speaks to the site: one good message and one that is none."""
     edit(trial, 1, ('state = "state"', 'state = "state"\nlog = "log.jsonl"'))
     folder = trial.site(1)
-    content = by_server(trial, INVITE, write_invitation(invitation()))
+    content = by_server(trial, INVITE, write_proposal(proposal()))
     for said in (content, content[:-1]):
-        answer = respond(partial(SiteFile.read, folder / "site.toml"), INVITE, partial(bytes, said))
+        answer = handle_message(partial(SiteFile.read, folder / "site.toml"), INVITE, partial(bytes, said))
     assert answer is Refusal.BAD_MESSAGE
     text = (folder / "log.jsonl").read_text()
     good, bad = map(json.loads, text.splitlines())
@@ -36,17 +36,19 @@ def test_the_log_is_lines_of_json_without_rows_or_keys(trial: Trial) -> None:
     assert not any(key.read_text().strip() in text for key in folder.glob("*.key"))
     edit(trial, 1, ('"log.jsonl"', '"nowhere/log.jsonl"'))
     file = partial(SiteFile.read, folder / "site.toml")
-    assert respond(file, INVITE, partial(bytes, content)) is Refusal.FAILED, "a site that cannot keep its log is silent"
+    assert handle_message(file, INVITE, partial(bytes, content)) is Refusal.FAILED, (
+        "a site that cannot keep its log is silent"
+    )
 
 
 @pytest.mark.parametrize(
     ("breaks", "said"),
     [
-        ("", "ok journal: none yet"),
-        ("journal", "WRONG journal: "),
-        ("rows", "WRONG rows: "),
-        ("receipt", "WRONG receipts: 1 do not hold, see inspect: 0"),
-        ("ledger", "WRONG budget: "),
+        ("", "ok   query log: none yet"),
+        ("journal", "FAIL query log: "),
+        ("rows", "FAIL rows: "),
+        ("receipt", "FAIL receipts: 1 do not hold: 0; the command inspect says why"),
+        ("ledger", "FAIL budget: "),
     ],
 )
 def test_health_says_what_is_wrong(breaks: str, said: str, trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,7 +70,7 @@ def test_health_says_what_is_wrong(breaks: str, said: str, trial: Trial, capsys:
     assert main(["health", str(folder / "site.toml")]) == bool(breaks)
     told = capsys.readouterr().out
     assert said in told
-    assert told.count("WRONG") == bool(breaks)
+    assert told.count("FAIL") == bool(breaks)
     assert sorted(folder.rglob("*")) == before
 
 

@@ -15,12 +15,12 @@ from functools import partial
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 
-from analytic_secagg.server.exchange import Lost, NodeId
+from analytic_secagg.server.exchange import NodeId, NoReply
 from analytic_secagg.server.run_settings import overrides, template_settings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import train
 from analytic_secagg.site.errors import REASONS, Refusal
-from analytic_secagg.site.reception import respond
+from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.site_file import SiteFile
 
 
@@ -30,7 +30,7 @@ class PipeTransport:
     def __init__(self, listener: Listener) -> None:
         self._connected: dict[NodeId, Connection] = {}
         self._asked: dict[NodeId, deque[str]] = {}  # tickets in the order in which a node answers
-        self._answers: dict[str, bytes | Lost] = {}
+        self._answers: dict[str, bytes | NoReply] = {}
         self._n_sent = 0
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
@@ -54,14 +54,14 @@ class PipeTransport:
             taken[ticket] = node
         return taken
 
-    def receive(self, ticket: str) -> bytes | Lost | None:
+    def receive(self, ticket: str) -> bytes | NoReply | None:
         """Return the answer to one message; None while there is none."""
         for node, connection in list(self._connected.items()):
             try:
                 while self._asked[node] and connection.poll():
                     refusal, said = connection.recv_bytes(), connection.recv_bytes()
                     self._answers[self._asked[node].popleft()] = (
-                        Lost(REASONS[Refusal(int(refusal))]) if refusal else said
+                        NoReply(REASONS[Refusal(int(refusal))]) if refusal else said
                     )
             except (OSError, EOFError):
                 self._lose(node)
@@ -84,7 +84,7 @@ class PipeTransport:
 
     def _lose(self, node: NodeId) -> None:
         del self._connected[node]
-        self._answers |= dict.fromkeys(self._asked[node], Lost("its connection ended", may_return=True))
+        self._answers |= dict.fromkeys(self._asked[node], NoReply("its connection ended", may_return=True))
 
 
 def serve(file: Path, address: str, settings: str) -> int:
@@ -100,12 +100,12 @@ def serve(file: Path, address: str, settings: str) -> int:
 
 
 def join(file: Path, address: str) -> int:
-    """Answer the server until it leaves: a site's one call is ``respond``, whatever carries the bytes."""
+    """Answer the server until it leaves: a site's one call is ``handle_message``, whatever carries the bytes."""
     with Client(address) as server:
         try:
             while True:
                 kind, content = server.recv_bytes().decode(), server.recv_bytes()
-                said = respond(partial(SiteFile.read, file), kind, lambda content=content: content)
+                said = handle_message(partial(SiteFile.read, file), kind, lambda content=content: content)
                 server.send_bytes(str(int(said)).encode() if isinstance(said, Refusal) else b"")
                 server.send_bytes(b"" if isinstance(said, Refusal) else said)
         except (EOFError, OSError):

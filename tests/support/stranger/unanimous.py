@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analytic_secagg.modes import Mode
-from analytic_secagg.sum_setup import SumSetup
+from analytic_secagg.session_config import SessionConfig
 from secagg import MaskedSum
 
 
@@ -19,7 +19,7 @@ class UnanimousSum(MaskedSum):
         return "unanimous"
 
 
-def make(setup: SumSetup) -> UnanimousSum:
+def make(setup: SessionConfig) -> UnanimousSum:
     """Return the sum that no client may leave: every share is needed."""
     return UnanimousSum(**setup.common, threshold=len(setup.clients))
 

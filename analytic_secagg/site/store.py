@@ -1,4 +1,4 @@
-"""A site's running sessions and its journal: one SQLite file in a folder of its own. A session id is used once.
+"""A site's running sessions and its query log: one SQLite file in a folder of its own. A session id is used once.
 
 Every write is a transaction that is on the disk before it returns, so what a party says is stored before it leaves. Who
 works in the file holds its exclusive lock until the end, so there is one process at a time, and no other can have
@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from analytic_secagg.site.errors import NoSessionError, SiteFileError
-from analytic_secagg.site.invitation import Invitation
-from analytic_secagg.site.journal_head import JournalHead
-from analytic_secagg.site.terms import Terms
+from analytic_secagg.site.proposal import TrainingProposal
+from analytic_secagg.site.query_log_head import QueryLogHead
 from secagg import PartyId
 
 FILE = "sessions.sqlite"
@@ -67,18 +66,18 @@ _READ_SECONDS = 20.0
 _KEY_PAIR = "key pair"
 
 
-class SessionFolder:
+class SessionStore:
     """The sessions of one site. One process works on them at a time, and only while it has them ``locked``.
 
     Args:
         path: a folder of mode 0700 on a local disk; it is created where it is missing.
         now: the time in seconds of the epoch.
-        head: the second place of the journal's count and head hash; a file beside the folder where none is named.
+        head: the second place of the query log's count and head hash; a file beside the folder where none is named.
     """
 
     def __init__(self, path: Path, *, now: Callable[[], float] = time.time, head: Path | None = None) -> None:
         self.path, self._now = path, now
-        self.journal_head = JournalHead(head or path.with_name(f"{path.name}.head"), self.run)
+        self.query_log_head = QueryLogHead(head or path.with_name(f"{path.name}.head"), self.run)
         self._database: sqlite3.Connection | None = None
 
     @contextmanager
@@ -86,10 +85,10 @@ class SessionFolder:
         """Keep every other process out, also one that a deadline left behind.
 
         Args:
-            is_behind: whether to go on although the journal is behind its second place, which its owner accepts.
+            is_behind: whether to go on although the query log is behind its second place, which its owner accepts.
 
         Raises:
-            SiteFileError: the folder cannot be made or written to, or others may enter it; or the journal is behind.
+            SiteFileError: the folder cannot be made or written to, or others may enter it; or the query log is behind.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -110,7 +109,7 @@ class SessionFolder:
                 self._database.executescript(PREPARE.replace("COMMIT;", f"{carried_on} COMMIT;"))
                 (self.path / FILE).chmod(0o600)
                 if not is_behind:
-                    self.journal_head.start()
+                    self.query_log_head.start()
                 self._end_sessions_of_files()
                 yield
             finally:
@@ -149,29 +148,30 @@ class SessionFolder:
                 "and else the command check-site says what is wrong"
             ) from error
 
-    def begin(self, invitation: Invitation) -> None:
-        """Remember an invitation before anything is drawn for it; the same one may come again.
+    def begin(self, proposal: TrainingProposal) -> None:
+        """Remember a proposal before anything is drawn for it; the same one may come again.
 
         A key holder sees it twice: without its context, which it then makes, and with it. The next sum of a series
         takes the place of the one before.
 
         Raises:
-            NoSessionError: this id was used before, by a session that is over or by another invitation; or this is a
+            NoSessionError: this id was used before, by a session that is over or by another proposal; or this is a
                 later sum of a series that is not here.
         """
-        session, content = invitation.session, invitation.to_bytes()
+        session, content = proposal.session, proposal.to_bytes()
         before, is_over = self._session(session)
         if is_over:
             raise NoSessionError("this session is over; one session id serves one sum")
-        if before is None and Terms.from_bytes(invitation.terms).place > 1:
+        if before is None and proposal.place > 1:
             raise NoSessionError("this series is not here: it began without this site, or its file was lost")
-        if before is None or before == invitation.question.to_bytes() or _follows(invitation, before):
+        stored = None if before is None else TrainingProposal.from_bytes(before)
+        if stored is None or before == proposal.without_announcements.to_bytes() or proposal.follows(stored):
             self.run("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", session, self._now(), content)
-        elif content not in (before, Invitation.from_bytes(before).question.to_bytes()):
-            raise NoSessionError("this session began with another invitation; one session id serves one sum")
+        elif content not in (before, stored.without_announcements.to_bytes()):
+            raise NoSessionError("this session began with another proposal; one session id serves one sum")
 
-    def invitation(self, session: bytes) -> Invitation:
-        """What a running session began with.
+    def proposal(self, session: bytes) -> TrainingProposal:
+        """Return the proposal that a running session began with.
 
         Raises:
             NoSessionError: there is none, or it is over.
@@ -179,18 +179,18 @@ class SessionFolder:
         content, _ = self._session(session)
         if content is None:
             raise NoSessionError("no such session is running here; it ended, or its file was lost")
-        return Invitation.from_bytes(content)
+        return TrainingProposal.from_bytes(content)
 
-    def store(self, session: bytes, party: PartyId) -> Record:
-        """Where one party's session lies."""
+    def record(self, session: bytes, party: PartyId) -> Record:
+        """Return the record of one party's session."""
         return Record(self, session, str(party))
 
     def key_pair(self, session: bytes) -> Record:
-        """Where the key holder's keys for one session lie."""
+        """Return the record of the key holder's keys for one session."""
         return Record(self, session, _KEY_PAIR)
 
     def lasting(self, name: str) -> Record:
-        """Where something lies that no session's end takes away."""
+        """Return a record that no session's end takes away."""
         return Record(self, b"", name)
 
     def end(self, session: bytes) -> None:
@@ -205,10 +205,10 @@ class SessionFolder:
         """The sessions of which more is here than that they are over."""
         return tuple(session for session, _, _ in self._held())
 
-    def running(self) -> list[Invitation]:
-        """What the running sessions began with."""
+    def running(self) -> list[TrainingProposal]:
+        """Return the proposals that the running sessions began with."""
         found = self.run("SELECT invitation FROM sessions WHERE invitation IS NOT NULL")
-        return [Invitation.from_bytes(content) for (content,) in found]
+        return [TrainingProposal.from_bytes(content) for (content,) in found]
 
     def end_older_than(self, moment: float, *, spare: bytes = b"") -> None:
         """End what nobody has touched since ``moment`` (seconds of the epoch), whose server is gone.
@@ -227,7 +227,7 @@ class SessionFolder:
         )
 
     def _session(self, session: bytes) -> tuple[bytes | None, bool]:
-        """What it began with, and whether it is over."""
+        """Return the proposal that it began with, and whether it is over."""
         if not 16 <= len(session) <= 64:
             raise NoSessionError("a session id has 16 to 64 bytes")
         found = self.run("SELECT invitation FROM sessions WHERE id = ?", session)
@@ -259,12 +259,12 @@ class SessionFolder:
 class Record:
     """One record of a session (a ``secagg.durable.Store``), which can be reached while the folder is locked."""
 
-    folder: SessionFolder
+    folder: SessionStore
     session: bytes
     name: str
 
     def load(self) -> bytes | None:
-        """What was saved last; None if nothing was."""
+        """Return what was saved last; None if nothing was."""
         found = self.folder.run("SELECT content FROM records WHERE (session, name) = (?, ?)", *self._key)
         return found[0][0] if found else None
 
@@ -276,9 +276,3 @@ class Record:
     @property
     def _key(self) -> tuple[bytes, str]:
         return self.session, self.name
-
-
-def _follows(invitation: Invitation, stored: bytes) -> bool:
-    """Whether it is to the next sum of the series that the stored invitation belongs to."""
-    before = Terms.from_bytes(Invitation.from_bytes(stored).terms)
-    return before.place > 0 and Terms.from_bytes(invitation.terms) == before.next_of_series

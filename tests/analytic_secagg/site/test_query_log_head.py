@@ -1,4 +1,4 @@
-"""The journal's second place: a lost or restored journal is noticed, and its site does not start."""
+"""The query log's second place: a lost or restored query log is noticed, and its site does not start."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from support.rehearsed import edit_all, rehearse, run_config, site, state
 from analytic import ClientRows
 from analytic_secagg.__main__ import main
 from analytic_secagg.site.errors import SiteFileError, UnreachableError
-from analytic_secagg.site.journal import Journal, RunPlace
-from analytic_secagg.site.journal_head import JournalHead
-from analytic_secagg.site.state import SessionFolder
+from analytic_secagg.site.query_log import QueryLog, RunPlace
+from analytic_secagg.site.query_log_head import QueryLogHead
+from analytic_secagg.site.store import SessionStore
 from analytic_secagg.trial import OPEN, Trial
 from secagg import IdentityKey, Layout, MaskedSum, new_session_id
 from secagg.errors import ConsentRefusedError
@@ -37,14 +37,14 @@ def rows(number: int) -> ClientRows:
 
 
 @contextmanager
-def journal(tmp_path: Path, *, further_totals: int = 0, is_behind: bool = False) -> Iterator[Journal]:
-    folder = SessionFolder(tmp_path / "state")
+def journal(tmp_path: Path, *, further_totals: int = 0, is_behind: bool = False) -> Iterator[QueryLog]:
+    folder = SessionStore(tmp_path / "state")
     with folder.locked(is_behind=is_behind):
-        yield Journal(folder, policy=ClientPolicy(), further_totals=further_totals)
+        yield QueryLog(folder, policy=ClientPolicy(), further_totals=further_totals)
 
 
-def enter(own: Journal, number: int, survivors: tuple[int, ...] = CLIENTS) -> None:
-    protocol = MaskedSum(
+def masked() -> MaskedSum:
+    return MaskedSum(
         layout=Layout.of([("sum", 2, 100)]),
         clients=CLIENTS,
         session_id=new_session_id(),
@@ -52,12 +52,15 @@ def enter(own: Journal, number: int, survivors: tuple[int, ...] = CLIENTS) -> No
         identities=IDENTITIES,
         server_identity=SERVER_KEY,
     )
-    own.note(protocol, rows(number))
+
+
+def enter(own: QueryLog, number: int, survivors: tuple[int, ...] = CLIENTS) -> None:
+    own.note(protocol := masked(), rows(number))
     own.consent(protocol, survivors)
 
 
 def older_copy(tmp_path: Path) -> None:
-    """A journal of two totals, put back to where it had one."""
+    """A query log of two totals, put back to where it had one."""
     with journal(tmp_path) as own:
         enter(own, 1)
     shutil.copytree(tmp_path / "state", tmp_path / "backup")
@@ -91,12 +94,11 @@ def without_a_second_place(tmp_path: Path) -> None:
 
 def computations_forgotten(tmp_path: Path) -> None:
     """Computations that came to nothing are counted too: else a server would have three more."""
-    with (
-        journal(tmp_path) as own,
-        suppress(ArithmeticError),
-        own.computing(rows(1), RunPlace(session=b"", computed=b"a")),
-    ):
-        raise ArithmeticError
+    place = RunPlace(session=b"", computed=b"a")
+    with journal(tmp_path) as own:
+        own.note(protocol := masked(), rows(1), place)
+        with suppress(ArithmeticError), own.computing(protocol, place):
+            raise ArithmeticError
     shutil.rmtree(tmp_path / "state")
 
 
@@ -112,9 +114,9 @@ def computations_forgotten(tmp_path: Path) -> None:
 def test_a_journal_that_forgot_totals_is_not_used(tmp_path: Path, damage: object, said: str) -> None:
     assert callable(damage)
     damage(tmp_path)
-    looks = SessionFolder(tmp_path / "state")
+    looks = SessionStore(tmp_path / "state")
     with looks.reading() as is_there:
-        assert said in looks.journal_head.problem(is_there=is_there)
+        assert said in looks.query_log_head.problem(is_there=is_there)
     for _ in range(2):
         with pytest.raises(SiteFileError, match=rf"(?s){said}.*the command accept-loss"), journal(tmp_path):
             pytest.fail("it started")
@@ -167,15 +169,15 @@ def test_the_journal_is_written_before_its_second_place(tmp_path: Path, monkeypa
     """Else a crash in between would stop a site that lost nothing."""
     with journal(tmp_path) as own:
         enter(own, 1)
-    before, run = (tmp_path / "state.head").read_text(), SessionFolder.run
+    before, run = (tmp_path / "state.head").read_text(), SessionStore.run
 
-    def dies(self: SessionFolder, statement: str, *values: object) -> list[tuple[object, ...]]:
+    def dies(self: SessionStore, statement: str, *values: object) -> list[tuple[object, ...]]:
         if "INSERT INTO journal_heads" in statement:
             raise KilledError
         return run(self, statement, *values)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SessionFolder, "run", dies)
+        patch.setattr(SessionStore, "run", dies)
         with pytest.raises(KilledError), journal(tmp_path) as own:
             enter(own, 2)
     assert (tmp_path / "state.head").read_text() == before
@@ -206,15 +208,15 @@ def test_a_crash_before_the_loss_is_noted_leaves_the_site_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost(tmp_path)
-    run = SessionFolder.run
+    run = SessionStore.run
 
-    def dies(self: SessionFolder, statement: str, *values: object) -> list[tuple[object, ...]]:
+    def dies(self: SessionStore, statement: str, *values: object) -> list[tuple[object, ...]]:
         if "INSERT INTO totals" in statement:
             raise KilledError
         return run(self, statement, *values)
 
     with monkeypatch.context() as patch, journal(tmp_path, is_behind=True) as own:
-        patch.setattr(SessionFolder, "run", dies)
+        patch.setattr(SessionStore, "run", dies)
         with pytest.raises(KilledError):
             own.accept_loss([rows(1)])
     with pytest.raises(SiteFileError, match=BEHIND), journal(tmp_path):
@@ -240,10 +242,10 @@ def test_a_head_is_of_all_entries_before_it(tmp_path: Path) -> None:
     """Two journals with the same last entry and as many before it are two journals."""
     heads = []
     for first in (b"one", b"another"):
-        folder = SessionFolder(tmp_path / first.decode() / "state")
+        folder = SessionStore(tmp_path / first.decode() / "state")
         with folder.locked():
-            folder.journal_head.advance(first)
-            folder.journal_head.advance(b"the same")
+            folder.query_log_head.advance(first)
+            folder.query_log_head.advance(b"the same")
         heads.append((tmp_path / first.decode() / "state.head").read_text())
     assert [head.split()[0] for head in heads] == ["2", "2"]
     assert len(set(heads)) == 2
@@ -282,7 +284,7 @@ def test_a_restored_state_makes_no_second_total(
     second = tmp_path / "2.head" if is_named else state(trial, 2).with_name("state.head")
     file = str(trial.folder / "site-2" / "site.toml")
     assert main(["health", file]) == 1
-    assert f"WRONG journal: the journal must have the 4 entries that {second} counts" in capsys.readouterr().out
+    assert f"FAIL query log: the query log must have the 4 entries that {second} counts" in capsys.readouterr().out
     assert main(["check-site", file]) == 2
     assert BEHIND in " ".join(capsys.readouterr().err.split())
     assert main(["accept-loss", file]) == 0
@@ -293,5 +295,5 @@ def test_a_restored_state_makes_no_second_total(
     assert sorted(rows_and_help) == [(False, 0, False), (False, 0, False), (True, 0, False)]
     assert main(["accept-loss", file]) == 2
     assert main(["check-site", file]) == 0
-    monkeypatch.setattr(JournalHead, "problem", lambda self, **options: "")
+    monkeypatch.setattr(QueryLogHead, "problem", lambda self, **options: "")
     rehearse(tmp_path / "unchecked", run_config(mode="committee"))  # what the second place is for

@@ -1,4 +1,4 @@
-"""What all parties of one sum agree on, and so what a mode makes it from."""
+"""Configuration of a session: the public parameters of one sum, from which a mode makes it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from secagg.config import two_thirds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SumSetup:
-    """What all parties of one sum agree on, and so what a mode makes it from. All of it is public.
+class SessionConfig:
+    """Public parameters of one sum, on which all parties agree and from which a mode makes the sum.
 
     Args:
         layout: the vectors.

@@ -1,8 +1,8 @@
-"""What keeps Flower's processes warm and awake: forks of one that has read everything, and pauses that follow messages.
+"""Fork server and back-off for Flower's processes: forks of one that has read everything, pauses that follow messages.
 
 Flower starts an interpreter for every message, which reads Flower's libraries and this one anew: most of what a message
-costs. A ``Nursery`` has read them, and has seen no message; it waits and forks for each. As before every message has a
-process of its own that ends with it: nothing is left for the next, and what is random comes from the system, which a
+costs. A ``ForkServer`` has read them, and has seen no message; it waits and forks for each. As before every message has
+a process of its own that ends with it: nothing is left for the next, and what is random comes from the system, which a
 fork does not repeat. An app's token goes through a pipe instead of a command line that every account of the host reads.
 """
 
@@ -20,10 +20,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
-from types import ModuleType
 from typing import Any
 
-from analytic_secagg.site.errors import DeploymentError
 from analytic_secagg.site.json_log import JsonLines
 
 LOG = logging.getLogger("analytic_secagg.flower")
@@ -39,7 +37,7 @@ RESTART_SECONDS = 2.0
 """Between the end of an executor and the start of the next; whoever ends both ends them within it."""
 
 
-class Pace:
+class Backoff:
     """Pauses that are short after a message came, and grow to those that Flower asks for while none comes."""
 
     def __init__(self) -> None:
@@ -58,13 +56,13 @@ class Pace:
         time.sleep(pause)
 
 
-class Nursery:
-    """A process without threads or past, which forks; it ends with the one that made it.
+class ForkServer:
+    """A process without threads or past, which forks; it exits with its parent.
 
     Args:
         commands: by name, what a fork becomes.
-        again: the words of a program that serves orders (``serve``) in place of a nursery that has ended; the number of
-            the file that they come from is added.
+        again: the words of a program that serves orders (``serve``) in place of a fork server that has ended; the
+            number of the file that they come from is added.
     """
 
     def __init__(self, commands: Mapping[str, Callable[[], int | None]], again: Sequence[str]) -> None:
@@ -87,7 +85,7 @@ class Nursery:
             orders.close()
 
     def _is_begun(self, order: tuple[list[str], bool, int]) -> bool:
-        """Whether the nursery forked for an order; one that ends before it says so has maybe not."""
+        """Return whether the fork server forked for an order; one that ends before it says so has maybe not."""
         try:
             self._orders.send(order)
             return bool(self._orders.recv())
@@ -179,18 +177,3 @@ def log_as_json() -> None:
     handler.setFormatter(JsonLines())
     LOG.addHandler(handler)
     LOG.propagate = False
-
-
-def replace(module: ModuleType, **names: object) -> None:
-    """Let a module of Flower's find something else under names that it uses.
-
-    Raises:
-        DeploymentError: it uses no such name.
-    """
-    for name, new in names.items():
-        if not hasattr(module, name):
-            raise DeploymentError(
-                f"{module.__name__} of this version of Flower uses no {name}; "
-                "install flwr>=1.41,<1.43, or run Flower's own command"
-            )
-        setattr(module, name, new)

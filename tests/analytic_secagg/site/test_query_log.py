@@ -1,4 +1,4 @@
-"""The journal by itself: which rows it takes for the same, what is free, what counts, and that it outlives a crash."""
+"""The query log by itself: which rows are the same, what is free, what counts, and that it outlives a crash."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import pytest
 from support.parties import key_of, signed
 
 from analytic import ClientRows
-from analytic_secagg.site.journal import Journal, RunPlace
-from analytic_secagg.site.state import FILE, SessionFolder
+from analytic_secagg.site.query_log import QueryLog, RunPlace
+from analytic_secagg.site.store import FILE, SessionStore
 from secagg import (
     CommitteeSum,
     IdentityKey,
@@ -69,11 +69,11 @@ def committee() -> CommitteeSum:
 
 
 @contextmanager
-def journal(tmp_path: Path, further_totals: int = 0, *, min_corruption: float = 0.2) -> Iterator[Journal]:
-    folder = SessionFolder(tmp_path / "state")
+def journal(tmp_path: Path, further_totals: int = 0, *, min_corruption: float = 0.2) -> Iterator[QueryLog]:
+    folder = SessionStore(tmp_path / "state")
     with folder.locked():
         policy = ClientPolicy(min_corruption=min_corruption)
-        yield Journal(folder, policy=policy, further_totals=further_totals)
+        yield QueryLog(folder, policy=policy, further_totals=further_totals)
 
 
 def without(*lost: PartyId) -> tuple[PartyId, ...]:
@@ -81,7 +81,7 @@ def without(*lost: PartyId) -> tuple[PartyId, ...]:
 
 
 def enter(
-    own: Journal,
+    own: QueryLog,
     survivors: tuple[PartyId, ...] | None = EVERYBODY,
     rows: ClientRows = ROWS,
     protocol: SumProtocol | None = None,
@@ -157,7 +157,7 @@ def test_what_totals_combine_to_leaves_as_many_as_a_total_must(
     return None
 
 
-def check(own: Journal, rows: ClientRows, protocol: SumProtocol | None = None, place: RunPlace | None = None) -> None:
+def check(own: QueryLog, rows: ClientRows, protocol: SumProtocol | None = None, place: RunPlace | None = None) -> None:
     protocol = protocol or masked()
     own.note(protocol, rows, place)
     own.check(protocol)
@@ -226,9 +226,9 @@ def test_the_owner_s_allowance_is_used_up(tmp_path: Path) -> None:
 
 
 def test_an_owner_that_says_nothing_allows_nothing(tmp_path: Path) -> None:
-    folder = SessionFolder(tmp_path / "state")
+    folder = SessionStore(tmp_path / "state")
     with folder.locked():
-        own = Journal(folder, policy=ClientPolicy())
+        own = QueryLog(folder, policy=ClientPolicy())
         enter(own)
         with pytest.raises(ConsentRefusedError, match=r"\(0 of 0 are used\)"):
             enter(own, without(1))
@@ -445,7 +445,7 @@ def test_a_file_without_its_key_tells_nothing_of_a_row(tmp_path: Path) -> None:
             enter(own)
         contents.append((tmp_path / name / "state" / FILE).read_bytes())
         assert not any(row.tobytes() in contents[-1] for row in (*FEATURES, *FEATURES.astype(np.float32)))
-    folders = [SessionFolder(tmp_path / name / "state") for name in ("one", "two")]
+    folders = [SessionStore(tmp_path / name / "state") for name in ("one", "two")]
     with folders[0].locked(), folders[1].locked():
         ((one, tags), (two, others)) = (folder.run("SELECT * FROM fingerprints")[0] for folder in folders)
     assert one != two
@@ -461,7 +461,7 @@ def test_a_row_is_known_again_by_a_tag_of_any_bits(tmp_path: Path) -> None:
     """Read as a float, one tag in 2048 would be a NaN, which equals nothing: here is a row that has one."""
     with journal(tmp_path) as own:
         enter(own)
-        ((key,),) = own._folder.run("SELECT * FROM journal_key")
+        ((key,),) = own._store.run("SELECT * FROM journal_key")
         tags = ((number, by_hand(key, b"features", struct.pack("<2d", number, 0.0))[:8]) for number in count(100))
         number = next(number for number, tag in tags if math.isnan(struct.unpack("<d", tag)[0]))
         features = np.vstack([[number, 0.0], FEATURES + 10.0**6])
@@ -476,7 +476,7 @@ def test_rows_are_known_by_the_same_bytes_in_every_release(tmp_path: Path) -> No
     with journal(tmp_path) as own:
         own.note(sum_, ClientRows(FEATURES[:2], np.array([0, 1]), np.array([1, 2])))
         for_helpers = own.rows_of(sum_)
-    folder = SessionFolder(tmp_path / "state")
+    folder = SessionStore(tmp_path / "state")
     with folder.locked():
         ((key,),) = folder.run("SELECT * FROM journal_key")
         ((subject, tags),) = folder.run("SELECT * FROM fingerprints")
@@ -510,13 +510,13 @@ def test_other_weights_are_other_rows(tmp_path: Path) -> None:
 
 
 def compute(
-    own: Journal, session: bytes, computed: bytes, grown: int = 1, rows: ClientRows = ROWS, **rest: bool
+    own: QueryLog, session: bytes, computed: bytes, grown: int = 1, rows: ClientRows = ROWS, **rest: bool
 ) -> None:
     """One sum of a run, from the vector to the agreement."""
     place = RunPlace(session=session, configuration=b"c", computed=computed, grown=grown, **rest)
     own.note(protocol := masked(), rows, place)
     own.check(protocol)
-    with own.computing(rows, place):
+    with own.computing(protocol, place):
         pass
     own.consent(protocol, EVERYBODY)
 
@@ -547,7 +547,7 @@ def test_an_allowance_is_for_what_is_computed_and_its_first_total(tmp_path: Path
         compute(own, b"one", b"a")
         place = RunPlace(session=b"two", configuration=b"c", computed=b"b", grown=1)
         own.note(protocol := masked(), ROWS, place)
-        with own.computing(ROWS, place):
+        with own.computing(protocol, place):
             pass
         own.consent(protocol, without(3))
         assert own.count() == (2, 1)
@@ -559,8 +559,8 @@ def test_a_vector_that_left_counts_whether_or_not_its_client_is_asked(tmp_path: 
     """A quorum of others can sign a total with it, so another computation would be the rows' second."""
     place = RunPlace(session=b"one", configuration=b"c", computed=b"a", grown=1)
     with journal(tmp_path) as own:
-        own.note(masked(), ROWS, place)
-        with own.computing(ROWS, place):
+        own.note(protocol := masked(), ROWS, place)
+        with own.computing(protocol, place):
             pass
         with pytest.raises(ConsentRefusedError, match="computes something else"):
             compute(own, b"two", b"b")

@@ -1,4 +1,4 @@
-"""Where a site is spoken to, whatever engine carries the words: no more leaves it than an answer or a bland code."""
+"""Handler of the server's messages at a site, for every engine: only an answer or a bland code leaves it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from analytic_secagg.site.messages import (
     STEP,
     opened,
     read_end,
-    read_invitation,
     read_messages,
+    read_proposal,
     write_messages,
 )
 from analytic_secagg.site.site import LOG, Site
@@ -32,7 +32,7 @@ from secagg.errors import (
 )
 
 
-def respond(read_file: Callable[[], SiteFile], kind: str, read_content: Callable[[], bytes]) -> bytes | Refusal:
+def handle_message(read_file: Callable[[], SiteFile], kind: str, read_content: Callable[[], bytes]) -> bytes | Refusal:
     """Return a site's answer to one message of the server, or why there is none.
 
     An exception that left this function would reach the server with its text, so none does.
@@ -56,9 +56,9 @@ def respond(read_file: Callable[[], SiteFile], kind: str, read_content: Callable
 
 def _answer(site: Site, kind: str, content: bytes) -> bytes:
     if kind in (CONTEXT, INVITE):
-        invitation, asked = read_invitation(content)
-        said = site.announce(invitation) if kind == CONTEXT else site.join(invitation, asked)
-        return write_messages(said, session=invitation.session)
+        proposal, asked = read_proposal(content)
+        said = site.announce(proposal) if kind == CONTEXT else site.join(proposal, asked)
+        return write_messages(said, session=proposal.session)
     if kind == STEP:
         session, requests = read_messages(content)
         return write_messages(site.answer(session, requests), session=session)

@@ -1,6 +1,6 @@
-"""What a site's rows have been given to, so that no two totals give a client away by their difference.
+"""Query log of a site: the totals that its rows entered, so that no two give a client away by their difference.
 
-The question that the journal answers is whether these rows may enter this total. What counts is what may have been
+The question that the query log answers is whether these rows may enter this total. What counts is what may have been
 released, whatever the learner, the format or the mode: rows enter one total. A further one costs nothing where nobody
 learns more about few clients from it, which takes survivors that were signed; everything else is for the site's owner
 to allow, by number. Another question is what is computed of the rows, in whatever total: one thing, and the later sums
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.learner import ClientRows
-from analytic_secagg.site.state import SessionFolder
+from analytic_secagg.site.store import SessionStore
 from secagg import PartyId, os_entropy
 from secagg.differencing import min_difference_size
 from secagg.encoding import length_prefixed
@@ -46,7 +46,7 @@ _Vector = PartyId | tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlace:
-    """Where a sum stands among those of its run, as far as a client can tell.
+    """Place of a sum among those of its run, as far as a client can tell.
 
     Args:
         session: its session; the sums of a series share one.
@@ -88,17 +88,17 @@ class _Entry:
     is_clean: bool = True
 
     def is_comparable(self, other: _Entry) -> bool:
-        """Whether both are of the same rows and cohort, and it was shown of whom this one is."""
+        """Return whether both are of the same rows and cohort, and this one's survivors were shown."""
         return self.survivors is not None and (self.subject, self.cohort) == (other.subject, other.cohort)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotedTotal:
+class LoggedTotal:
     """A total as its owner may see it.
 
     Args:
         total: the digest of the sum.
-        rows: the fingerprint of the rows that are in it; under the journal's own key it tells nothing of them.
+        rows: the fingerprint of the rows that are in it; under the query log's own key it tells nothing of them.
         survivors: whose total it is; empty where that was not shown, and where a helper's entry names nobody.
         n_vectors: how many clients are in it; 0 where that was not shown.
         configuration: the digest of the learner's configuration; empty where this site helped, or nobody said one.
@@ -115,27 +115,28 @@ class NotedTotal:
     is_allowed: bool
 
 
-class Journal:
+class QueryLog:
     """The totals that a site's rows, and its help, have been given to. It lies with the site's sessions.
 
-    An entry is on the disk before what it allows is said. Use it while the folder is locked.
+    An entry is on the disk before what it allows is said. Use it while the store is locked.
 
     Args:
-        folder: where it is kept, for as long as the rows are used: without it they count as new.
+        store: where it is kept, for as long as the rows are used: without it they count as new.
         policy: how many clients a total must leave; what totals combine to must leave as many.
         further_totals: how many totals, or computations, the owner allows beside those that cost nothing.
         refused_tries: how many computations beside the one at hand may have ended in no vector.
     """
 
     def __init__(
-        self, folder: SessionFolder, *, policy: ClientPolicy, further_totals: int = 0, refused_tries: int = 3
+        self, store: SessionStore, *, policy: ClientPolicy, further_totals: int = 0, refused_tries: int = 3
     ) -> None:
-        self._folder, self._policy = folder, policy
+        self._store, self._policy = store, policy
         self._further_totals, self._refused_tries = further_totals, refused_tries
 
     @contextmanager
-    def computing(self, rows: ClientRows, place: RunPlace) -> Iterator[None]:
-        """Let a vector be made of these rows: what was made before, or a later sum of its run, or else one thing alone.
+    def computing(self, protocol: SumProtocol, place: RunPlace) -> Iterator[None]:
+        """Let a vector be made of the rows that were noted for a sum: what was made of them before, or a later sum of
+        its run, or else one thing alone.
 
         Whether rows fit what a server asks for shows in whether their site answers, and a vector that left may be in a
         total without its client's consent. So each computation counts from when the rows are touched, which is on the
@@ -144,27 +145,27 @@ class Journal:
         Raises:
             ConsentRefusedError: the owner allows no more.
         """
-        subject = self._fingerprint(rows)[0]
+        noted = self._noted(protocol, None)
+        subject = noted.subject
         this = (place.computed, subject, place.has_noise)
-        if not self._folder.run("SELECT 1 FROM computations WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this):
+        if not self._store.run("SELECT 1 FROM computations WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this):
             self._check_tries(subject)
-            run = self._run_of(place, subject)
-            is_allowed = not place.has_noise and self._computes_more(subject, run, place.grown)
+            is_allowed = not place.has_noise and self._computes_more(noted)
             if is_allowed:
                 self._take_one_allowed(
                     "this computes something else of them, and two answers about a row say more than one", subject
                 )
-            self._folder.journal_head.advance(b"computation", place.computed, subject)
-            self._folder.run(
-                "INSERT INTO computations VALUES (?, ?, ?, 0, ?, ?, ?)", *this, run, place.grown, is_allowed
+            self._store.query_log_head.advance(b"computation", place.computed, subject)
+            self._store.run(
+                "INSERT INTO computations VALUES (?, ?, ?, 0, ?, ?, ?)", *this, noted.run, noted.grown, is_allowed
             )
         yield
-        self._folder.journal_head.advance(b"made", place.computed, subject)  # a copy from before knows of no vector
-        self._folder.run("UPDATE computations SET is_made = 1 WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this)
+        self._store.query_log_head.advance(b"made", place.computed, subject)  # a copy from before knows of no vector
+        self._store.run("UPDATE computations SET is_made = 1 WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this)
 
     def _check_tries(self, subject: bytes) -> None:
         """Refuse to touch rows for one thing more where too much came to nothing."""
-        ((n_tries,),) = self._folder.run("SELECT count(*) FROM computations WHERE subject = ? AND NOT is_made", subject)
+        ((n_tries,),) = self._store.run("SELECT count(*) FROM computations WHERE subject = ? AND NOT is_made", subject)
         if n_tries > self._refused_tries:
             raise ConsentRefusedError(
                 f"{n_tries} computations of these rows ended in no vector, each of which told the server something of "
@@ -172,17 +173,18 @@ class Journal:
                 "refused_tries under [journal] if its owner agrees"
             )
 
-    def _computes_more(self, subject: bytes, run: bytes, grown: int) -> bool:
-        """Whether something was made of some of these rows, and this is no later sum of that run."""
+    def _computes_more(self, noted: _Entry) -> bool:
+        """Return whether something was made of some of these rows, and this is no later sum of that run."""
+        related = self._related(noted.subject)
         made = [
             (of_run, size)
-            for of, of_run, size in self._folder.run(
+            for of, of_run, size in self._store.run(
                 "SELECT subject, run, grown FROM computations WHERE is_made AND NOT is_noisy"
             )
-            if of in {subject, *self._overlapping(subject)}
+            if of in related
         ]
-        of_run = [size for of, size in made if of == run]
-        return bool(made) and (not of_run or max(of_run) >= grown)
+        of_run = [size for of, size in made if of == noted.run]
+        return bool(made) and (not of_run or max(of_run) >= noted.grown)
 
     def note(self, protocol: SumProtocol, rows: ClientRows, place: RunPlace | None = None) -> None:
         """Note of which rows a client's vector in a sum is; once this returns it survives a crash.
@@ -194,22 +196,22 @@ class Journal:
         """
         own, (subject, tags) = place or RunPlace(session=b""), self._fingerprint(rows)
         run = b"" if place is None else self._run_of(place, subject)
-        self._folder.run("INSERT OR IGNORE INTO fingerprints VALUES (?, ?)", subject, tags)
+        self._store.run("INSERT OR IGNORE INTO fingerprints VALUES (?, ?)", subject, tags)
         values = (protocol.digest, subject, own.session, own.configuration, run, own.grown)
-        self._folder.run("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?, ?)", *values)
+        self._store.run("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?, ?)", *values)
 
     def rows_of(self, protocol: SumProtocol) -> bytes:
-        """What a committee's helpers shall know the rows by that were noted for a sum (``PartySecrets.rows``).
+        """Return the fingerprint by which a committee's helpers know the rows noted for a sum (``PartySecrets.rows``).
 
         It is the same for the same rows in whatever sum, and without this site's own key it tells nothing else.
         """
-        ((subject,),) = self._folder.run("SELECT subject FROM vectors WHERE total = ?", protocol.digest)
+        ((subject,),) = self._store.run("SELECT subject FROM vectors WHERE total = ?", protocol.digest)
         return _mac(self._key(), b"for helpers", subject)[:FINGERPRINT_BYTES]
 
     def check(self, protocol: SumProtocol) -> None:
         """Refuse rows that could enter a sum's total under no survivors; ask after ``note`` and before they are used.
 
-        A client that is asked for its consent after its vector must not wait for that: the other clients' journals
+        A client that is asked for its consent after its vector must not wait for that: the other clients' query logs
         know nothing of these rows, and would let the total be released with them in it.
 
         Raises:
@@ -217,7 +219,7 @@ class Journal:
         """
         is_shown = protocol.guarantee.messages_after_vector > 0
         new = self._noted(protocol, frozenset(protocol.clients) if is_shown else None)
-        if self._folder.run("SELECT 1 FROM totals WHERE (total, subject) = (?, ?)", protocol.digest, new.subject):
+        if self._store.run("SELECT 1 FROM totals WHERE (total, subject) = (?, ?)", protocol.digest, new.subject):
             return
         earlier = self._earlier(new.subject)
         if is_shown:
@@ -272,7 +274,7 @@ class Journal:
             RemoteProtocolError: the proof is none.
         """
         protocol.check_failure(proof)
-        self._folder.run(
+        self._store.run(
             "DELETE FROM totals WHERE total = ? AND NOT EXISTS (SELECT 1 FROM totals AS later WHERE later.run != x'' "
             "AND (later.run, later.subject) = (totals.run, totals.subject) AND later.grown > totals.grown)",
             protocol.digest,
@@ -290,34 +292,34 @@ class Journal:
         Raises:
             SiteFileError: nothing was forgotten.
         """
-        noted, subjects = self._folder.journal_head.lost(), [_HELPED] * is_helper
+        noted, subjects = self._store.query_log_head.lost(), [_HELPED] * is_helper
         for subject, tags in map(self._fingerprint, rows):
-            self._folder.run("INSERT OR IGNORE INTO fingerprints VALUES (?, ?)", subject, tags)
+            self._store.run("INSERT OR IGNORE INTO fingerprints VALUES (?, ?)", subject, tags)
             subjects.append(subject)
         for subject in subjects:
             values = (b"lost" + os_entropy(16), b"", subject, b"", b"", 0, False, False)
-            self._folder.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
-            self._folder.run("INSERT OR IGNORE INTO computations VALUES (x'', ?, 0, 1, x'', 0, 0)", subject)
-        self._folder.journal_head.accept()  # a crash before leaves the site stopped
+            self._store.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
+            self._store.run("INSERT OR IGNORE INTO computations VALUES (x'', ?, 0, 1, x'', 0, 0)", subject)
+        self._store.query_log_head.accept()  # a crash before leaves the site stopped
         return noted
 
     def count(self) -> tuple[int, int]:
         """How many totals are in it, and how many of them, or of computations, its owner had to allow."""
-        ((entries, allowed),) = self._folder.run("SELECT count(*), coalesce(sum(allowed), 0) FROM totals")
-        ((more,),) = self._folder.run("SELECT coalesce(sum(allowed), 0) FROM computations")
+        ((entries, allowed),) = self._store.run("SELECT count(*), coalesce(sum(allowed), 0) FROM totals")
+        ((more,),) = self._store.run("SELECT coalesce(sum(allowed), 0) FROM computations")
         return entries, allowed + more
 
-    def totals(self) -> list[NotedTotal]:
+    def totals(self) -> list[LoggedTotal]:
         """Return what is in it, in the order in which it was agreed to."""
         found = []
-        for total, written, subject, allowed, configuration in self._folder.run(
+        for total, written, subject, allowed, configuration in self._store.run(
             "SELECT total, survivors, totals.subject, allowed, coalesce(vectors.configuration, x'') "
             "FROM totals LEFT JOIN vectors USING (total) ORDER BY totals.rowid"
         ):
             is_help = subject == _HELPED
             survivors = () if is_help else tuple(sorted(_read(written) or ()))
             found.append(
-                NotedTotal(
+                LoggedTotal(
                     total=total,
                     rows=subject,
                     survivors=survivors,
@@ -331,10 +333,10 @@ class Journal:
 
     def _noted(self, protocol: SumProtocol, survivors: frozenset[_Vector] | None) -> _Entry:
         """A client's part in a total of these survivors."""
-        noted = self._folder.run("SELECT subject, run, grown FROM vectors WHERE total = ?", protocol.digest)
+        noted = self._store.run("SELECT subject, run, grown FROM vectors WHERE total = ?", protocol.digest)
         if not noted:
             raise ConsentRefusedError(
-                "the journal must know of which rows a vector is, and was told of none for this sum: call note() "
+                "the query log must know of which rows a vector is, and was told of none for this sum: call note() "
                 "before the vector leaves; or its file was lost, then begin a new session"
             )
         subject, run, grown = noted[0]
@@ -342,7 +344,7 @@ class Journal:
 
     def _enter(self, protocol: SumProtocol, new: _Entry, written: bytes) -> None:
         what = (protocol.digest, written, new.subject)
-        if self._folder.run("SELECT 1 FROM totals WHERE (total, survivors, subject) = (?, ?, ?)", *what):
+        if self._store.run("SELECT 1 FROM totals WHERE (total, survivors, subject) = (?, ?, ?)", *what):
             return  # this was agreed to, and what was said then perhaps lost
         earlier = self._earlier(new.subject)
         is_clean, is_allowed = _adds_nothing(new, [entry for entry in earlier if entry.is_clean]), False
@@ -351,16 +353,16 @@ class Journal:
             is_clean, is_allowed = not reason, bool(reason) and not self._is_paid(new)
             if is_allowed:
                 self._take_one_allowed(self._in_words(reason, earlier, len(protocol.clients)), new.subject)
-        self._folder.journal_head.advance(*what)
+        self._store.query_log_head.advance(*what)
         values = (*what, new.cohort, new.run, new.grown, is_allowed, is_clean)
-        self._folder.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
+        self._store.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
 
     def _take_one_allowed(self, reason: str, subject: bytes) -> None:
         """Refuse what is not free where the owner allows no more."""
-        of = {subject, *self._overlapping(subject)}
+        related = self._related(subject)
         used = sum(
-            bool(allowed) and row in of
-            for row, allowed in self._folder.run(
+            bool(allowed) and of in related
+            for of, allowed in self._store.run(
                 "SELECT subject, allowed FROM totals UNION ALL SELECT subject, allowed FROM computations"
             )
         )
@@ -372,10 +374,10 @@ class Journal:
             )
 
     def _is_paid(self, new: _Entry) -> bool:
-        """Whether the owner allowed what is computed, and this is the first total of it."""
+        """Return whether the owner allowed what is computed, and this is the first total of it."""
         run = (new.run, new.subject)
-        is_allowed = self._folder.run("SELECT 1 FROM computations WHERE (run, subject) = (?, ?) AND allowed", *run)
-        return bool(is_allowed) and not self._folder.run("SELECT 1 FROM totals WHERE (run, subject) = (?, ?)", *run)
+        is_allowed = self._store.run("SELECT 1 FROM computations WHERE (run, subject) = (?, ?) AND allowed", *run)
+        return bool(is_allowed) and not self._store.run("SELECT 1 FROM totals WHERE (run, subject) = (?, ?)", *run)
 
     def _in_words(self, reason: str, earlier: list[_Entry], n_clients: int) -> str:
         return (
@@ -384,7 +386,7 @@ class Journal:
         )
 
     def _reason_against(self, new: _Entry, earlier: list[_Entry], n_clients: int) -> str:
-        """Why a total is not free; empty if it is."""
+        """Return why a total is not free; empty if it is."""
         if not earlier:
             return ""
         if new.survivors is None:
@@ -410,7 +412,7 @@ class Journal:
 
         So a run that is begun again goes on in no other way than it did, and a series has a run for each configuration.
         """
-        for (run,) in self._folder.run(
+        for (run,) in self._store.run(
             "SELECT run FROM computations WHERE (computed, subject, is_noisy) = (?, ?, ?)",
             place.computed,
             subject,
@@ -418,7 +420,7 @@ class Journal:
         ):
             return bytes(run)
         for session in (place.session, place.previous):
-            found = self._folder.run(
+            found = self._store.run(
                 "SELECT run FROM vectors WHERE session = ? AND configuration = ? AND run != x''",
                 session,
                 place.configuration,
@@ -429,7 +431,7 @@ class Journal:
 
     def _earlier(self, subject: bytes) -> list[_Entry]:
         """The totals that hold some of these rows."""
-        overlapping = {subject, *self._overlapping(subject)}
+        related = self._related(subject)
         return [
             _Entry(
                 subject=of,
@@ -440,20 +442,20 @@ class Journal:
                 is_allowed=bool(allowed),
                 is_clean=bool(clean),
             )
-            for survivors, of, cohort, run, grown, allowed, clean in self._folder.run(
+            for survivors, of, cohort, run, grown, allowed, clean in self._store.run(
                 "SELECT survivors, subject, cohort, run, grown, allowed, clean FROM totals"
             )
-            if of in overlapping
+            if of in related
         ]
 
-    def _overlapping(self, subject: bytes) -> list[bytes]:
-        """Other rows, of which some have the features of some of these."""
-        known = {of: np.frombuffer(tags, dtype="<u8") for of, tags in self._folder.run("SELECT * FROM fingerprints")}
+    def _related(self, subject: bytes) -> set[bytes]:
+        """Return these rows and all others of which some have the features of some of these."""
+        known = {of: np.frombuffer(tags, dtype="<u8") for of, tags in self._store.run("SELECT * FROM fingerprints")}
         own = known.pop(subject, np.empty(0, dtype="<u8"))
-        return [other for other, tags in known.items() if np.isin(own, tags).any()]
+        return {subject, *(other for other, tags in known.items() if np.isin(own, tags).any())}
 
     def _fingerprint(self, rows: ClientRows) -> tuple[bytes, bytes]:
-        """What these rows are known by, in whatever order: their fingerprint, and a tag of each one's features."""
+        """Return the fingerprint of these rows in whatever order, and a tag of each one's features."""
         key, targets = self._key(), rows.targets if rows.targets.ndim > 1 else rows.targets[:, None]
         tags, whole = [], []
         weights = [1] * len(rows) if rows.weights is None else rows.weights.tolist()
@@ -466,13 +468,13 @@ class Journal:
 
     def _key(self) -> bytes:
         """The site's own key of fingerprints: to whoever lacks it they tell nothing of a row."""
-        if not self._folder.run("SELECT 1 FROM journal_key"):
-            self._folder.run("INSERT INTO journal_key VALUES (?)", os_entropy(32))
-        return bytes(self._folder.run("SELECT content FROM journal_key")[0][0])
+        if not self._store.run("SELECT 1 FROM journal_key"):
+            self._store.run("INSERT INTO journal_key VALUES (?)", os_entropy(32))
+        return bytes(self._store.run("SELECT content FROM journal_key")[0][0])
 
 
 def _adds_nothing(new: _Entry, agreed: list[_Entry]) -> bool:
-    """Whether a total is of groups of clients that totals of the same rows which were agreed to are of already."""
+    """Return whether a total tells no more than the totals of the same rows that were agreed to before."""
     known = [entry.survivors or () for entry in agreed if entry.is_comparable(new)]
     return new.survivors is not None and min_difference_size(known, new.survivors, owner=_owner) is None
 
@@ -482,10 +484,10 @@ def _of_its_run(new: _Entry, earlier: list[_Entry]) -> list[_Entry]:
 
 
 def _continues(new: _Entry, earlier: list[_Entry]) -> bool:
-    """Whether a total belongs to a run whose first one was agreed to.
+    """Return whether a total belongs to a run whose first one was agreed to.
 
     Where survivors are shown, they follow from those of the run's other totals. Where not, it is a later sum than all
-    that were agreed to: helpers see who survives in each, and keep a journal too.
+    that were agreed to: helpers see who survives in each, and keep a query log too.
     """
     of_run = _of_its_run(new, earlier)
     if new.survivors is not None:
@@ -502,7 +504,7 @@ def _cohort(protocol: SumProtocol) -> bytes:
 
 
 def _canonical(values: NDArray[Any]) -> NDArray[np.float64]:
-    """As numbers, so that neither a type nor the sign of a zero makes other rows of them."""
+    """Return values as numbers, so that neither a type nor the sign of a zero makes other rows of them."""
     numbers: NDArray[np.float64] = np.ascontiguousarray(values, dtype=np.float64) + 0.0
     return numbers
 
@@ -513,7 +515,7 @@ def _mac(key: bytes, *parts: bytes) -> bytes:
 
 
 def _owner(vector: object) -> object:
-    """Whose a vector is: of what a client lends to several totals with different rows each hides it alone."""
+    """Return the owner of a vector: with different rows in several totals, each of its vectors hides it alone."""
     return vector[0] if isinstance(vector, tuple) else vector
 
 
@@ -525,7 +527,7 @@ def _vectors(written: bytes) -> frozenset[_Vector]:
 
 
 def _written(survivors: Survivors | None) -> bytes:
-    """Nothing stands for survivors that were not shown: a total has some."""
+    """Encode survivors; empty where they were not shown, since a total has some."""
     return b"".join(_number(party) for party in sorted(survivors or ()))
 
 

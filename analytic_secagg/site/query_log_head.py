@@ -1,8 +1,8 @@
-"""A journal's count and head hash, kept in a second place: who restores an old journal forgets totals, and is stopped.
+"""A query log's count and head hash, kept in a second place: a site with an old copy forgot totals, and is stopped.
 
-The head is a hash chain over the totals that the journal let pass and what it let be computed of rows. The
-journal's own file has all heads, the second place the last one. This is written before a total is agreed to, so the
-journal is behind it only where it was lost or replaced by an older copy; a crash between the two writes leaves it one
+The head is a hash chain over the totals that the query log let pass and what it let be computed of rows. The
+query log's own file has all heads, the second place the last one. This is written before a total is agreed to, so the
+query log is behind it only where it was lost or replaced by an older copy; a crash between the two writes leaves it one
 ahead, which is harmless.
 """
 
@@ -25,22 +25,22 @@ _NOTHING = bytes(32)
 
 
 @dataclass(frozen=True, slots=True)
-class JournalHead:
-    """The last head of one journal, in its file and in the second place. Use it while the journal's file is locked.
+class QueryLogHead:
+    """The last head of one query log, in its file and in the second place. Use it while the query log's file is locked.
 
     Args:
-        path: the second place, a file; best on a disk that is not restored together with the journal.
-        run: runs one statement in the journal's file (``SessionFolder.run``).
+        path: the second place, a file; best on a disk that is not restored together with the query log.
+        run: runs one statement in the query log's file (``SessionStore.run``).
     """
 
     path: Path
     run: Callable[..., list[tuple[Any, ...]]]
 
     def problem(self, *, is_there: bool = True) -> str:
-        """Why the journal cannot be trusted to know all totals; empty if it can. It changes nothing.
+        """Return why the query log cannot be trusted to know all totals; empty if it can. It changes nothing.
 
         Args:
-            is_there: whether the journal has a file at all.
+            is_there: whether the query log has a file at all.
 
         Raises:
             SiteFileError: the second place is damaged or cannot be read.
@@ -48,19 +48,19 @@ class JournalHead:
         count, noted = self._last()[0] if is_there else 0, self._noted()
         if noted is None and count:
             return (
-                f"the journal counts {count} entries, and {self.path}, which must say how many it had last, is not "
-                f"there: nobody can tell whether the journal is an older copy. Bring the file back, or: {_ACCEPT}"
+                f"the query log counts {count} entries, and {self.path}, which must say how many it had last, is not "
+                f"there: nobody can tell whether the query log is an older copy. Bring the file back, or: {_ACCEPT}"
             )
         if noted is not None and noted[1] != (self._at(noted[0]) if is_there and noted[0] else _NOTHING):
             return (
-                f"the journal must have the {noted[0]} entries that {self.path} counts, and counts {count}, or others: "
-                "it is lost, or an older copy, and who is in a total that it forgot could be told from the next one. "
-                f"Bring back the newest copy of the state folder; where there is none: {_ACCEPT}"
+                f"the query log must have the {noted[0]} entries that {self.path} counts, and counts {count}, or "
+                "others: it is lost, or an older copy, and who is in a total that it forgot could be told from the "
+                f"next one. Bring back the newest copy of the state folder; where there is none: {_ACCEPT}"
             )
         return ""
 
     def start(self) -> None:
-        """Refuse a journal that is behind its second place; else see that this one says what the journal counts.
+        """Refuse a query log that is behind its second place; else see that this one says what the query log counts.
 
         Raises:
             SiteFileError: says what was needed, what came and what the owner can do.
@@ -71,7 +71,7 @@ class JournalHead:
             self._write(*last)
 
     def advance(self, *entry: bytes) -> None:
-        """Count one more entry, in the journal's file first; once this returns, both writes survive a crash.
+        """Count one more entry, in the query log's file first; once this returns, both writes survive a crash.
 
         Raises:
             SiteFileError: the second place cannot be written to; then nothing is to be agreed to.
@@ -80,19 +80,19 @@ class JournalHead:
         self._put(count + 1, hashlib.sha256(length_prefixed(b"journal head", head, *entry)).digest())
 
     def lost(self) -> int:
-        """How many entries the second place counts, of which the journal forgot some.
+        """How many entries the second place counts, of which the query log forgot some.
 
         Raises:
             SiteFileError: it forgot none.
         """
         if not self.problem():
-            raise SiteFileError(f"the journal has all entries that {self.path} counts: there is no loss to accept")
+            raise SiteFileError(f"the query log has all entries that {self.path} counts: there is no loss to accept")
         return (self._noted() or (0, _NOTHING))[0]
 
     def accept(self) -> None:
-        """Go on from what the journal has.
+        """Go on from what the query log has.
 
-        The chain goes on from both, so that no older copy of the journal is taken for the newest one afterwards.
+        The chain goes on from both, so that no older copy of the query log is taken for the newest one afterwards.
 
         Raises:
             SiteFileError: as ``advance``.
@@ -126,7 +126,7 @@ class JournalHead:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise SiteFileError(f"{self.path}, the journal's second place, cannot be read: {error}") from error
+            raise SiteFileError(f"{self.path}, the query log's second place, cannot be read: {error}") from error
         if not (match := re.fullmatch(r"(0|[1-9][0-9]{0,17}) ([0-9a-f]{64})\n", text)):
             raise SiteFileError(
                 f"{self.path} must say a count and a head hash, as this site wrote them; bring it back from a copy, or "

@@ -7,14 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
 
-from analytic_secagg.flower import warm
+from analytic_secagg.flower import fork_server, replaced
 from analytic_secagg.site.errors import DeploymentError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -24,8 +23,8 @@ import hashlib, json, multiprocessing.connection, os, random, signal, subprocess
 from pathlib import Path
 import tenseal
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from analytic_secagg.flower import warm
-from analytic_secagg.flower.superexec import WarmExecutor
+from analytic_secagg.flower import fork_server
+from analytic_secagg.flower.superexec import ForkingExecutor
 from flwr.supercore.constant import TaskType
 from flwr.supercore.superexec.executor.types import ExecutionSpec
 from secagg.entropy import os_entropy
@@ -56,21 +55,21 @@ def launch(executor, task, type_=TaskType.CLIENT_APP):
     return executor.launch(spec)
 
 COMMANDS = {"flwr-clientapp": answer}
-warm.log_as_json()
+fork_server.log_as_json()
 if len(sys.argv) > 1:
-    sys.exit(warm.serve(COMMANDS, multiprocessing.connection.Connection(int(sys.argv[1]))))
-warm.SECONDS_OF_THE_DEAD = 0.1
-executor = WarmExecutor(warm.Nursery(COMMANDS, [sys.executable, __file__]), warm.Pace())
+    sys.exit(fork_server.serve(COMMANDS, multiprocessing.connection.Connection(int(sys.argv[1]))))
+fork_server.SECONDS_OF_THE_DEAD = 0.1
+executor = ForkingExecutor(fork_server.ForkServer(COMMANDS, [sys.executable, __file__]), fork_server.Backoff())
 for task in 1, 2, 3:
     assert launch(executor, task).status == "accepted"
-(nursery,) = map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
-while len(list(here.parent.glob("token-*"))) < 3 or Path(f"/proc/{nursery}/task/{nursery}/children").read_text():
+(forks,) = map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+while len(list(here.parent.glob("token-*"))) < 3 or Path(f"/proc/{forks}/task/{forks}/children").read_text():
     time.sleep(0.05)
 print(json.dumps({"refused": launch(executor, 4, TaskType.MODEL).message}), flush=True)
 print(json.dumps({"asked for": list(executor.get_eligible_capacity(set(TaskType))[0])}), flush=True)
 launch(executor, 5)  # whoever begins it has logged what ended before
-os.kill(nursery, signal.SIGSTOP)
-threading.Timer(0.5, os.kill, (nursery, signal.SIGKILL)).start()  # with an order that it did not begin
+os.kill(forks, signal.SIGSTOP)
+threading.Timer(0.5, os.kill, (forks, signal.SIGKILL)).start()  # with an order that it did not begin
 launch(executor, 6)
 """
 
@@ -92,7 +91,7 @@ def test_every_message_has_a_process_and_secrets_of_its_own(tmp_path: Path) -> N
     """All is warm before the forks, the generators too. One in memory shows what a fork repeats; no secret is of it.
 
     No command line names a token, what is not Flower's two apps is refused, a fork that ends badly is logged, and the
-    message that the nursery had taken when it was killed has an answer.
+    message that the forks had taken when it was killed has an answer.
     """
     said, logged = run(FORKS, tmp_path)
     answers = [line for line in said if "seen" in line]
@@ -123,13 +122,13 @@ def test_every_message_has_a_process_and_secrets_of_its_own(tmp_path: Path) -> N
 KILLED = r"""
 import os, signal, sys, time
 from pathlib import Path
-from analytic_secagg.flower import warm
+from analytic_secagg.flower import fork_server
 
-warm.log_as_json()
+fork_server.log_as_json()
 noted = Path(__file__).with_name("started")
 noted.touch()
 sleeper = "import os, time; print(os.getpid(), flush=True); time.sleep(900)"
-warm.start_again([sys.executable, "-c", sleeper], stdout=noted.open("a"))
+fork_server.start_again([sys.executable, "-c", sleeper], stdout=noted.open("a"))
 for number in 1, 2:
     while len(started := noted.read_text().split()) < number:
         time.sleep(0.05)
@@ -146,15 +145,15 @@ def test_an_executor_that_is_killed_is_started_again(tmp_path: Path) -> None:
 
 def test_pauses_grow_with_the_time_since_the_last_message(monkeypatch: pytest.MonkeyPatch) -> None:
     paused: list[float] = []
-    monkeypatch.setattr(warm.time, "sleep", paused.append)
-    pace = warm.Pace()
+    monkeypatch.setattr(fork_server.time, "sleep", paused.append)
+    backoff = fork_server.Backoff()
     for _ in range(40):
-        pace.sleep(3.0)
+        backoff.sleep(3.0)
     assert all(pause <= 0.1 + sum(paused[:number]) / 10 + 1e-9 for number, pause in enumerate(paused))
     assert paused[-1] == 3.0
-    pace.sleep(0.5)  # Flower waits for an answer to a message
-    pace.sleep(3.0)
-    assert paused[-2:] == [0.1, 0.1 * warm.GROWTH]
+    backoff.sleep(0.5)  # Flower waits for an answer to a message
+    backoff.sleep(3.0)
+    assert paused[-2:] == [0.1, 0.1 * fork_server.GROWTH]
 
 
 def test_a_full_system_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,14 +167,14 @@ def test_a_full_system_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
             return answer
         raise answer
 
-    monkeypatch.setattr(warm.os, "fork", fork)
-    monkeypatch.setattr(warm.time, "sleep", paused.append)
-    assert (warm._fork(), paused) == (7, [1.0])
+    monkeypatch.setattr(fork_server.os, "fork", fork)
+    monkeypatch.setattr(fork_server.time, "sleep", paused.append)
+    assert (fork_server._fork(), paused) == (7, [1.0])
 
 
 def test_a_flower_that_has_changed_is_not_run() -> None:
-    with pytest.raises(DeploymentError, match=r"flwr\.new of this version of Flower uses no time; install flwr>="):
-        warm.replace(ModuleType("flwr.new"), time=object())
+    with pytest.raises(DeploymentError, match=r"flwr\.app of this version of Flower uses no time; install flwr>="):
+        replaced.replace("flwr.app", time=object())
 
 
 def test_the_executor_is_flowers_own(tmp_path: Path) -> None:

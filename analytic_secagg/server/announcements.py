@@ -1,4 +1,4 @@
-"""Before a sum: what its helpers announce, which the invitation then brings to everybody.
+"""Before a sum: what its helpers announce, which the proposal then brings to everybody.
 
 The key holder says its signed public context, for each sum a fresh one; a committee's helpers the signed keys of their
 epochs. These are kept by the server, so that a helper that is away does not keep the others from a sum that bears it.
@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from analytic_secagg.modes import Mode
+from analytic_secagg.modes import MODES, Mode
 from analytic_secagg.server.exchange import Deadlines, NodeId, SessionExchange
+from analytic_secagg.server.server_file import ServerFile
+from analytic_secagg.session_config import SessionConfig
 from analytic_secagg.site.errors import UnreachableError
-from analytic_secagg.site.invitation import Invitation
-from analytic_secagg.site.messages import CONTEXT, write_invitation
-from analytic_secagg.site.roster import Roster
-from analytic_secagg.sum_setup import SumSetup
+from analytic_secagg.site.messages import CONTEXT, write_proposal
+from analytic_secagg.site.proposal import TrainingProposal
+from analytic_secagg.site.session import Session, config_of
 from secagg import FileStore, PartyId
 from secagg.committee import SealingKey
 from secagg.errors import ConfigurationError
@@ -24,31 +25,35 @@ from secagg.errors import ConfigurationError
 TITLE = "ANNOUNCEMENT"
 
 
-def ask_for_announcements(
-    question: Invitation, roster: Roster, exchange: SessionExchange, deadlines: Deadlines, folder: Path
-) -> Invitation:
-    """The invitation with what helpers announce. All nodes are asked: only an answer tells where a helper is.
+def with_announcements(
+    question: TrainingProposal, server: ServerFile, exchange: SessionExchange, deadlines: Deadlines
+) -> TrainingProposal:
+    """Return the proposal with what helpers announce, where a mode's helpers do.
+
+    All nodes are asked: only an answer tells where a helper is.
 
     Args:
-        question: the invitation without announcements.
-        roster: names the helpers and their identities.
+        question: the proposal without announcements.
+        server: its roster names the helpers and their identities; sealing keys of epochs are kept in its folder.
         exchange: the way to the nodes.
         deadlines: the exchange is over once enough helpers have answered and the quorum is reached.
-        folder: where sealing keys of epochs are kept.
 
     Raises:
         UnreachableError: a helper did not answer, and nothing that it announced before serves.
     """
-    mode, setup = question.setup(roster)
+    mode, roster = MODES[question.mode], server.roster
+    if mode.announce is None:
+        return question
+    config = config_of(question, roster)
     assert mode.helper is not None, "who announces something has a role"
-    known, answered, away = _Known(mode, setup, folder), set[PartyId](), list[int]()
+    known, answered, away = _Known(mode, config, server.output / "announced"), set[PartyId](), list[int]()
 
     def take(node: NodeId, party: PartyId, announced: bytes) -> None:
         try:
             if mode.helper is not None and mode.helper.has_epochs:
                 known.learn(party, announced)
             else:
-                question.with_announced({party: announced}).agree(roster)
+                Session.of(question.with_announced({party: announced}), roster)
                 known.said[party] = announced
         except ConfigurationError as error:
             exchange.refuse(node, str(error))
@@ -56,14 +61,15 @@ def ask_for_announcements(
         answered.add(party)
         exchange.note(node, party, TITLE, announced)
 
-    content = write_invitation(question)
+    content = write_proposal(question)
 
     def is_complete() -> bool:
         if known.missing:
             return False
         if not away:
-            away.append(question.with_announced(known.said).agree(roster).protocol.guarantee.helper_dropout_tolerance)
-        return len(answered) >= len(setup.helper_keys) - away[0]
+            session = Session.of(question.with_announced(known.said), roster)
+            away.append(session.protocol.guarantee.helper_dropout_tolerance)
+        return len(answered) >= len(config.helper_keys) - away[0]
 
     complete = replace(deadlines, complete=is_complete)
     exchange.ask(TITLE, CONTEXT, dict.fromkeys(exchange.everybody(), content), take, complete)
@@ -77,16 +83,16 @@ def ask_for_announcements(
 
 
 class _Known:
-    """What helpers announced; of epochs the newest, also from earlier sums.
+    """Announcements of helpers; of epochs the newest, also from earlier sums.
 
     Args:
         mode: of the sum.
-        setup: what it is made from.
+        config: its public parameters.
         folder: where sealing keys are kept.
     """
 
-    def __init__(self, mode: Mode, setup: SumSetup, folder: Path) -> None:
-        self._identities: Mapping[PartyId, bytes] = setup.helper_keys
+    def __init__(self, mode: Mode, config: SessionConfig, folder: Path) -> None:
+        self._identities: Mapping[PartyId, bytes] = config.helper_keys
         self._folder = folder
         self.said: dict[PartyId, bytes] = {}
         if mode.helper is not None and mode.helper.has_epochs:
@@ -95,7 +101,7 @@ class _Known:
 
     @property
     def missing(self) -> list[PartyId]:
-        """Of whom nothing is known."""
+        """Helpers that have not announced anything."""
         return sorted(self._identities.keys() - self.said.keys())
 
     def learn(self, party: PartyId, announced: bytes) -> None:
