@@ -118,11 +118,26 @@ class Estimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]  # scik
         """
         if learner.next_sum(model) is not None:
             raise NotReadyError("an estimator needs a complete model; this one still needs totals of its clients' rows")
+        values = cls._parameters(learner, model)
         learner, model = settled(learner, model)
-        values = {name: getattr(learner, name) for name in cls._get_param_names() if hasattr(learner, name)}
         estimator = cls(**{name: str(v) if isinstance(v, RowFormat) else v for name, v in values.items()})
         estimator.learner_, estimator.model_, estimator.n_features_in_ = learner, model, learner.n_features
         return estimator
+
+    @classmethod
+    def _parameters(cls, learner: Any, model: Any) -> dict[str, Any]:
+        """A learner's parameters that the estimator has; penalties, and weights of classes, as they are meant."""
+        head = learner.head if isinstance(learner, Pipeline) else learner
+        values = {name: getattr(head, name) for name in cls._get_param_names() if hasattr(head, name)}
+        if not isinstance(learner, Pipeline):
+            return values
+        if learner.scaler is not None:
+            values |= {name: AUTO for name in values if name in ("feature_format", "target_format")}
+        if learner.selection is not None:
+            values["ridge"] = model.ridge
+        if learner.weights is not None and learner.weights.is_balanced:
+            values["class_weight"] = BALANCED
+        return values
 
 
 def _is_calibrated(estimator: Any) -> bool:
@@ -146,6 +161,8 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     multilabel_: bool = False
     class_weight: Any
     _learner_type: ClassVar[type[Any]]
+    _learners_alike: ClassVar[tuple[type[Any], ...]] = ()
+    """Other learners whose models are read as those of ``_learner_type``."""
     _takes_several: ClassVar[bool] = True
     """Whether the learner takes several classes a row."""
 
@@ -253,7 +270,7 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         """
         plain: Any = learner.head if isinstance(learner, Pipeline) else learner
         multilabel |= isinstance(plain, PartialLabels)
-        if not isinstance(plain, cls._learner_type) or plain.target_format != LABELS:
+        if type(plain) not in (cls._learner_type, *cls._learners_alike) or plain.target_format != LABELS:
             raise SpecificationError(
                 f"{cls.__name__} takes models of {cls._learner_type.__name__} on class labels, not of this "
                 f"{type(learner).__name__}; use the learner's own estimator, and a regressor for real targets"
@@ -401,6 +418,7 @@ class AFLClassifier(Classifier, AFLStatistics):
     """
 
     _learner_type = AFL
+    _learners_alike: ClassVar[tuple[type[Any], ...]] = (FedHiP, PartialLabels)
     feature_format: str = AUTO
     ridge: float | str = 0.0
     clip: bool = False
@@ -475,6 +493,7 @@ class LDAClassifier(Probabilistic, AFLClassifier):
     """
 
     _learner_type = LDA
+    _learners_alike = ()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -553,6 +572,7 @@ class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
     target_ndim_: int
     target_format: str
     _learner_type: ClassVar[type[Any]]
+    _learners_alike: ClassVar[tuple[type[Any], ...]] = ()
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """The model of these rows, as one client's.
@@ -598,7 +618,7 @@ class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
             SpecificationError: another kind of learner, or one on class labels.
         """
         plain: Any = learner.head if isinstance(learner, Pipeline) else learner
-        if not isinstance(plain, cls._learner_type) or plain.target_format == LABELS:
+        if type(plain) not in (cls._learner_type, *cls._learners_alike) or plain.target_format == LABELS:
             raise SpecificationError(
                 f"{cls.__name__} takes models of {cls._learner_type.__name__} on real targets, not of this "
                 f"{type(learner).__name__}; use the learner's own estimator, and a classifier for class labels"
@@ -649,6 +669,7 @@ class AFLRegressor(Regressor, AFLStatistics):
     """
 
     _learner_type = AFL
+    _learners_alike = (FedHiP,)
     feature_format: str = AUTO
     target_format: str = AUTO
     ridge: float | str = 0.0
@@ -789,6 +810,7 @@ class RandomFeaturesClassifier(RandomFeaturesParameters, Classifier):
     """
 
     _learner_type = AFL
+    _learners_alike = (PartialLabels,)
     class_weight: dict[Any, int] | str | None = None
 
     def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> AFL | Pipeline:

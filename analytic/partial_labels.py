@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from analytic.afl import AFL, LinearModel
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.learner import ClientRows, refuse_weights
 from analytic.parts import PartsSpec, PatternsSpec, together
+from analytic.row_map import RowTerms
 from analytic.statistics import LABELS, UNKNOWN, Statistics
 
 
@@ -80,6 +81,8 @@ class PartialLabels(AFL):
             InvalidRowsError: targets of another shape or with other entries, or of a pattern that was not agreed on.
         """
         refuse_weights(rows)
+        if not len(rows):
+            rows = ClientRows(rows.features, np.zeros((0, self.n_targets), dtype=np.int64))
         known = self._known(rows.targets)
         found, seen = [], 0
         for pattern in self.patterns:
@@ -108,6 +111,17 @@ class PartialLabels(AFL):
         """AFL of so many of the classes."""
         stated = {one.name: getattr(self, one.name) for one in fields(AFL)}
         return AFL(**stated | {"n_targets": n_targets})
+
+    def bounded(self, terms: RowTerms) -> Self:
+        """Refuse: there is no private form.
+
+        Raises:
+            SpecificationError: always.
+        """
+        raise SpecificationError(
+            f"{self.name} has no private form, since noise covers rows with one class each: take afl, or leave the "
+            "privacy plan out"
+        )
 
     def update(self, model: LinearModel, total: Sequence[Statistics], survivors: int) -> LinearModel:
         """Each class from the patterns that label it; classes that the same ones label share a solve."""

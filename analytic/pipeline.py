@@ -83,10 +83,13 @@ class PipelineModel:
         """How the penalty was chosen, in the units of weights as they are meant: of ridges that can be stated.
 
         Raises:
-            NotReadyError: none is chosen.
+            AttributeError: none is to be chosen.
+            NotReadyError: a sum is still to come.
         """
+        if self.choice is None:
+            raise AttributeError("no penalty was chosen: this pipeline has no selection")
         _ = self.own
-        if self.choice is None or self.choice.path is None:
+        if self.choice.path is None:
             raise NotReadyError("this model does not say how its penalty was chosen")
         return self.choice.path.of_one(self.denominator)
 
@@ -127,6 +130,10 @@ class Pipeline:
     def __post_init__(self) -> None:
         if isinstance(self.head, Pipeline):
             raise SpecificationError("the head of a pipeline is a closed form: state all slots in one pipeline")
+        kinds = {"scaler": Scaler, "selection": RidgeCV, "weights": Weights}
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind | None):
+                raise SpecificationError(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}")
         slots = [slot for slot in (self.scaler, self.selection, self.weights) if slot is not None]
         if not slots:
             raise SpecificationError(f"a pipeline needs a scaler, a selection or weights; take {self.head.name} itself")
@@ -265,14 +272,13 @@ class Pipeline:
         """
         if self.scaler is None or model.columns is None:
             return rows
-        key = b"".join(model.columns.received)
-        known, source, kept = rows.memory.get(MAPPED, (b"", None, None))
-        if kept is not None and known == key and source is rows.features:
-            return kept  # type: ignore[no-any-return]
         own = self.scaler.map(model.columns, self.head)
+        known, source, kept = rows.memory.get(MAPPED, (None, None, None))
+        if kept is not None and known == own and source is rows.features:
+            return kept  # type: ignore[no-any-return]
         found = ClientRows(own.features(rows.features), own.targets(rows.targets), memory=rows.memory)
         if self.selection is not None or not getattr(self.head, "one_sum", False):
-            rows.memory[MAPPED] = key, rows.features, found
+            rows.memory[MAPPED] = own, rows.features, found
         return found
 
     def update(self, model: PipelineModel, total: Any, survivors: int) -> PipelineModel:
@@ -402,7 +408,13 @@ class Pipeline:
         return replace(head, columns=replace(self.column_map(model), intercept=intercept)), own
 
     def own_statistics(self, model: PipelineModel, rows: ClientRows) -> Statistics:
-        """A client's own statistics as a complete linear model's total holds them, of its weighted rows."""
+        """A client's own statistics as a complete linear model's total holds them, of its weighted rows.
+
+        Raises:
+            InvalidRowsError: rows with weights where none weighs, and what the head refuses.
+        """
+        if self.weights is None:
+            refuse_weights(rows)
         learner, _ = self.settled(model)
         weights = self.weights_of(model, rows)
         found: Statistics = self._weighted(rows, weights, learner.spec, learner.own_statistics)
@@ -433,6 +445,7 @@ class Pipeline:
                 f"{self.name} has no folds of rows that count once to choose an alpha by; take a chosen fedhip, or "
                 "state one"
             )
+        refuse_weights(rows)
         return self.selection.choose_alpha(model.choice, self.mapped(model, rows), alphas, self.fitted_head(model))
 
     def decision_function(self, model: PipelineModel, features: NDArray[Any]) -> FloatMatrix:
@@ -495,6 +508,8 @@ class Pipeline:
         model = self._empty()
         if "class_weights" in parts:
             found = tuple(parts.integers("class_weights", (self.n_targets,)).tolist())
+            if not 0 <= min(found) <= max(found) <= self.max_rows:
+                raise SpecificationError(f"weights of classes are 0 to {self.max_rows}, not {found}")
             model = replace(model, class_weights=found)
         if self.scaler is not None:
             model = replace(model, columns=self.scaler.put_together(parts, self.head))

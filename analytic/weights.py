@@ -170,6 +170,8 @@ class Weights:
                 f"weights need a largest one of at least 1 and a power of two to count them in, not {self.max_weight} "
                 f"and {self.denominator}"
             )
+        if isinstance(self.class_weights, str) and not self.is_balanced:
+            raise SpecificationError(f"class_weights are whole numbers or {BALANCED!r}, not {self.class_weights!r}")
         if not self.is_balanced:
             object.__setattr__(self, "class_weights", tuple(map(int, self.class_weights)))
 

@@ -98,8 +98,8 @@ def _with_new(new: tuple[str, ...], known: tuple[str | int, ...] | None, n_known
     named: tuple[str | int, ...] = new
     if all(isinstance(one, int) for one in known):
         named = wholes(",".join(new), at_least=-(2**63), at_most=2**63 - 1)
-    if twice := [name for name in named if name in known]:
-        raise UsageError(f"--new-classes must be classes that the model has not, and it has {twice[0]}")
+    if twice := [name for name in named if str(name) in map(str, known) or named.count(name) > 1]:
+        raise UsageError(f"--new-classes must be classes that the model has not, each once, and {twice[0]} comes twice")
     return (*known, *named)
 
 

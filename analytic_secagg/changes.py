@@ -18,7 +18,7 @@ import numpy as np
 from analytic.afl import AFL
 from analytic.fedhip import FedHiP
 from analytic.learner import AnalyticLearner, ClientRows
-from analytic.statistics import Statistics, StatisticsSpec
+from analytic.statistics import LABELS, Statistics, StatisticsSpec
 from analytic_secagg.errors import FederationError
 from analytic_secagg.federation import Federation
 from analytic_secagg.privacy import is_bounded
@@ -131,6 +131,8 @@ def with_classes(learner: L, total: SumResult, n_targets: int) -> tuple[L, SumRe
             "classes come to learners of one Gram (afl, random, fedhip, lda) and to totals of theirs; "
             f"not to {learner.name}"
         )
+    if learner.target_format != LABELS:
+        raise ChangeRefusedError(f"classes come to class labels, and this {learner.name} has real targets")
     if n_targets < learner.n_targets:
         raise ChangeRefusedError(f"{learner.n_targets} classes are in the total, and {n_targets} cannot hold them")
     wider = replace(learner, n_targets=n_targets)

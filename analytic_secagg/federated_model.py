@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -27,6 +27,9 @@ from analytic_secagg.privacy import PrivacyPlan
 from secagg import PartyId
 
 FEWEST_SITES = 2
+
+PROBABILISTIC = ("logistic", "lda", "qda", "naive-bayes")
+"""Learners whose scores are logarithms of probabilities, up to what all classes share."""
 
 Site = ClientRows | tuple[Any, ...]
 """One site's rows: ``(X, y)``, ``(X, y, weights)`` or ``ClientRows``."""
@@ -79,25 +82,36 @@ class FederatedModel:
 
     @property
     def coef_(self) -> FloatMatrix:
-        """Weights of a linear model's features as they are, or of random ones, shape (c, d)."""
-        return np.ascontiguousarray(self._last_layer.matrix.T)
+        """Weights of the features as they are, shape (c, d), of a linear model; (1, d) of two classes, the second's.
+
+        Raises:
+            AttributeError: a model that is no linear map of its features.
+        """
+        return np.ascontiguousarray(self._of_answers(self._linear.matrix).T)
 
     @property
     def intercept_(self) -> FloatMatrix:
-        """Intercepts of a linear model, shape (c,); zeros where there are none."""
-        layer = self._last_layer
-        return np.zeros(layer.matrix.shape[1]) if layer.bias is None else layer.bias
+        """Intercepts of a linear model, shape (c,), likewise; zeros where there are none."""
+        layer = self._linear
+        bias = np.zeros(layer.matrix.shape[1]) if layer.bias is None else layer.bias
+        found: FloatMatrix = self._of_answers(bias[None, :])[0]
+        return found
+
+    def _of_answers(self, columns: FloatMatrix) -> FloatMatrix:
+        """A column for each score; of two classes the second one's less the first one's, as scores are."""
+        is_binary = self.classes is not None and len(self.classes) == 2
+        return columns[:, 1:] - columns[:, :1] if is_binary else columns
 
     @property
-    def _last_layer(self) -> Linear:
+    def _linear(self) -> Linear:
         learner: Any = self.learner
         try:
-            *_, layer = learner.layers(self.model)
+            layers = learner.layers(self.model)
         except SpecificationError as error:
             raise AttributeError(f"{learner.name} has no coefficients: {error}") from error
-        if not isinstance(layer, Linear):
-            raise AttributeError(f"{learner.name} has no coefficients: it ends in no linear map")
-        return layer
+        if len(layers) > 1 or not isinstance(layers[0], Linear):
+            raise AttributeError(f"{learner.name} has no coefficients: it is no linear map of its features")
+        return layers[0]
 
     def decision_function(self, X: Any) -> FloatMatrix:
         """Return scores of the classes, or predicted real targets, shape (n, c).
@@ -107,8 +121,8 @@ class FederatedModel:
         Raises:
             UsageError: columns other than those of training.
         """
-        scores = self._scores(X)
-        return scores[:, 1] - scores[:, 0] if self.classes is not None and len(self.classes) == 2 else scores
+        scores = self._of_answers(self._scores(X))
+        return scores[:, 0] if self.classes is not None and scores.shape[1] == 1 else scores
 
     def _scores(self, X: Any) -> FloatMatrix:
         return self.learner.decision_function(self.model, self._features(X))
@@ -177,14 +191,18 @@ class FederatedModel:
             return (scores > 0.5).astype(np.intp)
         return scores[:, 0] if self.is_flat and scores.shape[1] == 1 else scores
 
-    def predict_proba(self, X: Any) -> FloatMatrix:
-        """Return probabilities of the classes, shape (n, c), for ``logistic``, whose scores are their logarithms.
+    @property
+    def predict_proba(self) -> Callable[[Any], FloatMatrix]:
+        """The method that returns probabilities of the classes, shape (n, c), where scores are their logarithms.
 
         Raises:
-            UsageError: another learner, whose scores are no probabilities.
+            AttributeError: another learner, whose scores are no probabilities; scikit-learn's tools then take scores.
         """
-        if not self.learner.name.endswith("logistic"):
-            raise UsageError(f"scores of {self.learner.name} are no probabilities: train learner='logistic'")
+        if not self.learner.name.endswith(PROBABILISTIC):
+            raise AttributeError(f"scores of {self.learner.name} are no probabilities: train learner='logistic'")
+        return self._probabilities
+
+    def _probabilities(self, X: Any) -> FloatMatrix:
         probabilities: FloatMatrix = softmax(self._scores(X), axis=1)
         return probabilities
 

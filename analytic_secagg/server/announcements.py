@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from analytic_secagg.modes import MODES, Mode
+from analytic_secagg.modes import Mode, find_mode
 from analytic_secagg.server.exchange import Deadlines, NodeId, SessionExchange
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.session_config import SessionConfig
@@ -41,7 +41,7 @@ def with_announcements(
     Raises:
         UnreachableError: a helper did not answer, and nothing that it announced before serves.
     """
-    mode, roster = MODES[question.mode], server.roster
+    mode, roster = find_mode(question.mode), server.roster
     if mode.announce is None:
         return question
     config = config_of(question, roster)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from analytic.learner import AnalyticLearner
-from analytic_secagg.modes import MODES
+from analytic_secagg.modes import find_mode
 from analytic_secagg.server.exchange import Deadlines, SessionExchange
 from analytic_secagg.server.grid_sum import GridSum, NodeAddresses
 from analytic_secagg.server.server_file import ServerFile
@@ -34,7 +34,7 @@ class GridSeries:
         self, first: TrainingProposal, server: ServerFile, exchange: SessionExchange, deadlines: Deadlines
     ) -> None:
         self._last, self._config = first, config_of(first, server.roster)
-        self._series = MODES[first.mode].series(self._config)
+        self._series = find_mode(first.mode).series(self._config)
         self._server = self._series.server(secrets=PartySecrets(identity=server.identity))
         self._roster, self._exchange, self._deadlines = server.roster, exchange, deadlines
         self._addresses = NodeAddresses()

@@ -31,7 +31,7 @@ T = TypeVar("T")
 class TrainingProposal:
     """One sum as the server proposes it: a learner, its model, a mode and a cohort. The layout follows from these.
 
-    A party reads it with its own roster (``site.session.Session.of``); nothing in it is believed before.
+    A party reads it with its own roster (``site.session.Session.of``); nothing in it is trusted before.
 
     Args:
         mode: one of ``MODES``.

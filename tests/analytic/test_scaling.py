@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from support.composed import choosing, scaled, weighted
 
 from analytic.afl import AFL
+from analytic.bucketing import QuantileThresholds
 from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, RowsOutsideFormatError, SpecificationError
 from analytic.layers import Linear
@@ -24,6 +25,7 @@ from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.pipeline import Pipeline
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
+from analytic.safle import SAFLe
 from analytic.scaling import LOWEST, TARGET_BITS, Agreement, Scaler, agreed_format
 from analytic.statistics import LABELS
 from analytic_secagg import federate
@@ -263,10 +265,25 @@ def test_rows_are_mapped_once_for_all_sums_of_a_learner(monkeypatch: pytest.Monk
     assert not np.array_equal(learner.mapped(model, other).features, learner.mapped(model, rows).features)
 
 
+def test_mapped_rows_are_kept_for_the_map_and_not_for_whoever_asks() -> None:
+    """Learners take columns in ranges of their own; the second one on the same rows got the first one's."""
+    rows = ClientRows(RNG.normal(size=(80, 4)) * [1, 10, 100, 3], RNG.integers(0, 2, 80))
+    deep = DeepAFL(n_features=4, n_targets=2, n_layers=1, d_phi=8, d_f=4, feature_bound=1.0, max_rows=600)
+    counts = SAFLe(n_features=4, n_classes=2, max_rows=600, thresholds=QuantileThresholds(low=-1.0, high=1.0))
+    for heads in ((deep, counts), (counts, deep)):
+        shared = ClientRows(rows.features, rows.targets)
+        for head in heads:
+            learner = scaled(head, agreement="standardised")
+            alone = fit_pooled(learner, ClientRows(rows.features, rows.targets))
+            assert learner.weights_bytes(fit_pooled(learner, shared)) == learner.weights_bytes(alone)
+
+
 def test_slots_are_stated_in_one_pipeline() -> None:
     """Nested the other way round, the rows' weights were left out in silence."""
     weighing = weighted(agreed(5, 2).head, max_weight=3)
     with pytest.raises(SpecificationError, match="state all slots in one pipeline"):
         Pipeline(head=weighing, scaler=Scaler())
+    with pytest.raises(SpecificationError, match="scaler must be a Scaler, not Weights"):
+        Pipeline(head=weighing.head, scaler=weighing.weights)  # type: ignore[arg-type]
     with pytest.raises(SpecificationError, match="needs a scaler, a selection or weights; take afl itself"):
         Pipeline(head=weighing.head)

@@ -22,7 +22,7 @@ from analytic.learner import ClientRows, fit_in_the_clear, fit_pooled
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.pipeline import Pipeline
 from analytic.row_format import ColumnMap, RowFormat
-from analytic.selection import Criterion
+from analytic.selection import Choice, Criterion
 from analytic.statistics import LABELS
 from analytic.validation_path import Path, Rule
 from analytic_secagg import federate
@@ -162,7 +162,8 @@ def test_a_client_chooses_its_own_alpha_from_the_sums_of_folds() -> None:
         with pytest.raises(SpecificationError, match="finite alphas >= 0"):
             learner.choose_alpha(model, own, few)
     with pytest.raises(NotReadyError, match="how its penalty was chosen"):
-        _ = replace(model, choice=None).ridge
+        _ = replace(model, choice=Choice()).ridge
+    assert getattr(replace(model, choice=None), "ridge", None) is None
     assert repr(learner.layers(model)) == repr(learner.head.layers(model.own))
     with pytest.raises(SpecificationError, match="no personal models"):
         REAL.choose_alpha(fit_pooled(REAL, ClientRows(X, Y)), own, alphas)

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from sklearn.utils.class_weight import compute_class_weight
-from support.composed import choosing, weighted
+from support.composed import choosing, of_kind, weighted
 
 from analytic import (
     AFL,
@@ -24,6 +25,7 @@ from analytic import (
 from analytic.discriminant import QDA
 from analytic.estimators import AFLClassifier, AFLRegressor
 from analytic.learner import fit_in_the_clear
+from analytic.logistic import Logistic
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.pipeline import Pipeline
 from analytic.row_format import ColumnMap
@@ -220,6 +222,34 @@ def test_a_personal_model_beside_a_chosen_penalty_has_its_weights() -> None:
     model = fit_in_the_clear(learner, list(clients().values()))
     (personal,) = learner.personalise(model, clients()[1], [10.0])
     assert learner.weights_bytes(personal) == personal.weights.tobytes()
+
+
+def test_rows_with_weights_are_refused_where_none_weighs() -> None:
+    """A model of a client's own was of its rows of weight 1 alone, without a word."""
+    learner, one = choosing(replace(FEDHIP, ridge=0.0), n_folds=2), clients()[1]
+    halved = ClientRows(one.features, one.targets, np.arange(len(one)) % 2)
+    model = fit_in_the_clear(learner, [rows.unweighted for rows in clients().values()])
+    for asked in (learner.personalise, learner.choose_alpha):
+        with pytest.raises(InvalidRowsError, match="counts every row once"):
+            asked(model, halved, [0.0, 1.0])
+
+
+def test_an_adopted_model_has_the_penalty_as_it_is_meant() -> None:
+    """It had that of the sum, 1 024 times as large, which another fit took for the meant one."""
+    rows = ClientRows(X, Y)
+    for learner in (BALANCED, choosing(replace(BALANCED, head=replace(LINEAR, ridge=0.0)), n_folds=2)):
+        model = fit_pooled(learner, rows)
+        estimator = AFLClassifier.from_model(learner, model)
+        assert estimator.ridge == getattr(model, "ridge", 0.5)
+        assert estimator.class_weight == "balanced"
+        again = clone(estimator).fit(X, Y)
+        assert np.array_equal(again.coef_, estimator.coef_)
+    rounds = of_kind(Logistic, LINEAR, n_rounds=1)
+    moved = fit_pooled(rounds, rows)
+    with pytest.raises(SpecificationError, match="takes models of AFL on class labels, not of this Logistic"):
+        AFLClassifier.from_model(rounds, moved)
+    with pytest.raises(SpecificationError, match="whole numbers or 'balanced', not 'balance'"):
+        Weights(class_weights="balance")  # type: ignore[arg-type]
 
 
 def test_gates_count_what_weights_are_worth() -> None:

@@ -190,6 +190,9 @@ def test_classes_come_with_a_batch(learner: Any) -> None:
     assert is_as_if(wider, found, {**sites(*OLD), **newcomers})
     with pytest.raises(ChangeRefusedError, match="5 classes are in the total"):
         with_classes(wider, before, 3)
+    real = AFL(**LINEAR, target_format=RowFormat.parse("Q3.8"))
+    with pytest.raises(ChangeRefusedError, match="class labels, and this afl has real targets"):
+        with_classes(real, SumResult(total=np.zeros(sum(s for _, s, _ in real.spec.segments)), survivors=(1,)), 5)
 
 
 def test_classes_come_with_a_batch_from_the_command_line(
@@ -206,6 +209,7 @@ def test_classes_come_with_a_batch_from_the_command_line(
     asked = ["change", "model.safetensors", "totals.safetensors", "batch.safetensors", "--new-classes"]
     for classes, wrong, right in (
         (("ape", "bee", "cat"), "bee,frog", "deer,frog"),
+        (("ape", "bee", "cat"), "deer,deer", "deer,frog"),
         ((7, 8, 9), "8,10", "10,11"),
         (None, "deer,frog", f"{n},{n + 1}"),
     ):

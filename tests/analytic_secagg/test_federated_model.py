@@ -13,9 +13,9 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.frozen import FrozenEstimator
-from sklearn.inspection import permutation_importance
+from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.linear_model import LinearRegression
-from sklearn.metrics import accuracy_score
+from sklearn.metrics import RocCurveDisplay, accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
 from analytic import AFL, ClientRows, RowFormat, fit_pooled
@@ -73,10 +73,11 @@ def test_scikit_learn_takes_it_for_a_fitted_estimator() -> None:
     assert is_classifier(model)
     assert model.score(X, LABELS) == accuracy_score(LABELS, model.predict(X))
     assert list(model.classes_) == ["benign", "malignant"]
-    assert (model.n_features_in_, model.coef_.shape, model.intercept_.shape) == (30, (2, 30), (2,))
-    scores = X @ model.coef_.T + model.intercept_
-    assert np.allclose(scores[:, 1] - scores[:, 0], model.decision_function(X), atol=1e-6)
+    assert (model.n_features_in_, model.coef_.shape, model.intercept_.shape) == (30, (1, 30), (1,))
+    assert np.allclose((X @ model.coef_.T + model.intercept_)[:, 0], model.decision_function(X), atol=1e-6)
     assert np.array_equal(model.exact_predict(X), model.predict(X))
+    assert RocCurveDisplay.from_estimator(model, X, LABELS).roc_auc > 0.9
+    assert partial_dependence(model, X, [0])["average"].shape[0] == 1
     importances = permutation_importance(model, X[:80], LABELS[:80], n_repeats=2, random_state=0).importances_mean
     assert importances.max() > 0
     calibrated = CalibratedClassifierCV(FrozenEstimator(model)).fit(X[::2], LABELS[::2])
@@ -87,6 +88,10 @@ def test_scikit_learn_takes_it_for_a_fitted_estimator() -> None:
     regression = federate(dealt(features, targets))
     assert is_regressor(regression)
     assert abs(regression.score(features, targets) - 0.5177) < 1e-3
+    assert np.allclose(features @ regression.coef_[0] + regression.intercept_, regression.predict(features))
+    both = federate(dealt(features, np.stack([targets, targets], axis=1)), "random", d_phi=8)
+    with pytest.raises(AttributeError, match="agreed-random has no coefficients: it is no linear map"):
+        _ = both.coef_
     with pytest.raises(AttributeError, match="no class labels"):
         _ = regression.classes_
     with pytest.raises(AttributeError, match="qda has no coefficients"):
@@ -112,8 +117,8 @@ def test_frames_weights_dropouts_and_probabilities() -> None:
     assert np.array_equal(np.array(model.classes)[probabilities.argmax(axis=1)], model.predict(frame))
     with pytest.raises(UsageError, match="X needs the columns column 0, column 1"):
         model.predict(frame.iloc[:, ::-1])
-    with pytest.raises(UsageError, match="train learner='logistic'"):
-        federate(sites).predict_proba(frame)
+    with pytest.raises(AttributeError, match="train learner='logistic'"):
+        _ = federate(sites).predict_proba
 
 
 def test_a_learner_with_its_parameters_takes_numbered_sites() -> None:
