@@ -17,8 +17,8 @@ from analytic_secagg.learners import CROSS_VALIDATED, LEARNERS, LearnerEntry
 from analytic_secagg.modes import LARGEST_COMPLETE, Mode
 from secagg.config import MAX_CLIENTS
 from simulations.command_line.shared_arguments import DataOptions, format_option, modes_option
-from simulations.compare.baselines import BASELINES, Baseline
-from simulations.compare.dpsgd import DPSGD
+from simulations.compare.baselines import BASELINES, Averaging
+from simulations.compare.dpsgd import DPSGD, METHODS
 from simulations.compare.dropouts import Dropouts
 from simulations.data.partitions import Partition, parse_partition
 
@@ -98,10 +98,9 @@ class FederationOptions:
         return Dropouts(rate=self.dropout, anew=self.dropout_anew, seed=self.seed)
 
 
-def _baselines(text: str) -> tuple[Baseline | DPSGD, ...]:
+def _baselines(text: str) -> tuple[Averaging | DPSGD, ...]:
     """Gradient methods by their names; ``all`` are those that need no budget."""
-    with_budgets: dict[str, Baseline | DPSGD] = {**BASELINES, "dpsgd": DPSGD()}
-    return tuple(BASELINES.values()) if text == "all" else named(text, "baseline", with_budgets)
+    return tuple(BASELINES.values()) if text == "all" else named(text, "baseline", METHODS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +114,7 @@ class LearningOptions:
         metavar="NAME,...",
         shown="afl",
     )
-    baselines: tuple[Baseline | DPSGD, ...] = option(
+    baselines: tuple[Averaging | DPSGD, ...] = option(
         f"gradient methods on the same rows, for comparison only: {', '.join(BASELINES)}, or all of these; with "
         "--epsilon also dpsgd",
         _baselines,
@@ -174,11 +173,11 @@ class PrivacyOptions:
     """Budgets of differential privacy; the others say nothing without ``epsilon``."""
 
     GROUP_DESCRIPTION: ClassVar[str] = """\
-With --epsilon a simulation of its own runs beside the others, for afl, fedhip, random, logistic, deepafl and safle
-where they are asked for, with the cohorts, partitions, dropouts and --seed above. Its distributed noise runs over each
-of --modes, central and local noise in the clear. Its rows are brought to norm 1 and have formats of their own,
-whatever --format says; its ridge is 0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64, its
-random d_phi=64 and activation=gelu, its safle n_buckets=2, group_size=1 and even thresholds from low=0 to high=1,
+With --epsilon further runs are made under noise, for afl, fedhip, random, logistic, deepafl and safle where they are
+asked for, with the cohorts, partitions, dropouts and --seed above. Distributed noise runs over each of --modes, central
+and local noise in the clear. Test rows are drawn anew with each seed. Rows are brought to norm 1 and have formats of
+their own, whatever --format says; the ridge is 0.01 unless --ridge is given; deepafl has n_layers=1, d_phi=64 and
+d_f=64, random d_phi=64 and activation=gelu, safle n_buckets=2, group_size=1 and even thresholds from low=0 to high=1,
 unless --option sets them; logistic takes d_phi random features where --option says so.
 """
 

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.agreeing import Agreed
 from analytic.learner import AnalyticLearner, ClientRows, fit_in_the_clear
 from analytic.row_format import FloatMatrix
 from analytic.solve import one_blas_thread
 from analytic.statistics import UNKNOWN, one_hot
-from analytic.weighted import Weighted
 from analytic_secagg.datasets import Dataset
 from secagg import PartyId
+from simulations.compare.learner_facts import solved
 from simulations.data.partitions import Indices
 
 
@@ -73,13 +72,10 @@ class Float64Ridges:
 
     def of(self, rows: Indices, learner: Any, model: Any) -> FloatMatrix:
         """The weights of these rows' ridge, shape (d, c), with the penalty and the weights of rows that a model has."""
-        own, weighted = self._dataset.training.taken(rows), isinstance(learner, Weighted)
-        agreed, found = (learner.learner, model.model) if weighted else (learner, model)
-        units = agreed.units(found) if isinstance(agreed, Agreed) else None
-        unit = learner.denominator if weighted else 1
-        weights = learner.weights_of(model, own) / unit if weighted else np.ones(len(own))
+        own = self._dataset.training.taken(rows)
+        how = solved(learner, model, own)
         ridge = model.ridge if self._ridge is None else self._ridge
-        key = hashlib.sha256(repr((ridge, units)).encode() + rows.tobytes() + weights.tobytes()).digest()
+        key = hashlib.sha256(repr((ridge, how.units)).encode() + rows.tobytes() + how.weights.tobytes()).digest()
         if key not in self._known:
             n_classes = self._dataset.n_classes
             self._known[key] = float64_ridge(
@@ -88,8 +84,8 @@ class Float64Ridges:
                 n_classes,
                 ridge=ridge,
                 intercept=self._intercept,
-                units=units,
-                weights=weights,
+                units=how.units,
+                weights=how.weights,
             )
         return self._known[key]
 

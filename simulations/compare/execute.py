@@ -1,0 +1,489 @@
+"""The execution of a run: deal its rows, train, compare with the pooled model where a law says what it is, test."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from analytic.agreeing import Agreement, agreed_format
+from analytic.learner import AnalyticLearner
+from analytic.row_format import FloatMatrix, RowFormat
+from analytic.row_map import CLIPPED_CONTRIBUTION, CLIPPED_ROWS
+from analytic.statistics import LABELS, bits_of_squares
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.errors import UsageError
+from analytic_secagg.in_process import Cost, FederatedRun, run_federation
+from analytic_secagg.learners import CROSS_VALIDATED, DEFAULT_ALPHAS, LEARNERS, LearnerEntry, LearnerSettings
+from analytic_secagg.modes import Mode
+from analytic_secagg.privacy import Boundable, PrivacyPlan, PrivateForm
+from secagg import InsecureSeededEntropy, PartyId
+from secagg.dp import MissingExtraError, Release
+from simulations.compare.deal import Deal
+from simulations.compare.dpsgd import METHODS
+from simulations.compare.evaluated import judged
+from simulations.compare.learner_facts import choosing, personal, sums_of_agreement
+from simulations.compare.memory import forget_peak, peak_rss_bytes
+from simulations.compare.personal import personal_scores
+from simulations.compare.record import Asked, ChoiceRecord, RunRecord
+from simulations.compare.reference import Float64Ridges, Reference, References, accuracy, largest_deviation, r2
+from simulations.compare.run import Run
+from simulations.compare.second_opinions import second_opinions
+
+TARGET_BITS = 22
+"""Bits of a target format that covers all rows, as far as so many squares add up exactly."""
+
+
+def feature_format_of(run: Run, dataset: Dataset) -> RowFormat:
+    """Return the format of features: set, or one that covers all training rows; that of columns which are agreed on."""
+    if isinstance(run.feature_format, Agreement):
+        return agreed_format(len(dataset.x_train))
+    return run.feature_format or RowFormat.covering(dataset.x_train)
+
+
+def target_format_of(run: Run, dataset: Dataset) -> RowFormat:
+    """Return the format of real targets, set or covering all training rows; ``LABELS`` of classes.
+
+    Raises:
+        UsageError: a target format for class labels, or gradient methods or noise for anything but one class a row.
+    """
+    one_class = run.mode is None or run.noise is not None
+    if not dataset.is_regression:
+        if run.target_format is not None:
+            raise UsageError(f"--target-format is for real targets, and {dataset.name} has class labels; leave it out")
+        if dataset.is_multilabel and one_class:
+            raise UsageError(
+                f"--baselines and --epsilon are for one class a row, and {dataset.name} has several: its baselines "
+                "are softmax heads, and a row's sensitivity is bounded for one class; leave them out"
+            )
+        return LABELS
+    if one_class:
+        raise UsageError(
+            f"--baselines and --epsilon are for class labels, and {dataset.name} has real targets; leave them out"
+        )
+    if run.agreement:
+        if run.target_format is not None:
+            raise UsageError(f"--format {run.agreement} agrees on targets too; leave --target-format out")
+        return agreed_format(len(dataset.y_train))
+    bits = min(TARGET_BITS, bits_of_squares(len(dataset.y_train)))
+    return run.target_format or RowFormat.covering(dataset.y_train, bits=bits)
+
+
+def build(run: Run, dataset: Dataset, *, max_clients: int | None = None) -> AnalyticLearner[Any]:
+    """Return a run's closed form, for its own cohort or another number of clients, before its rows are bounded.
+
+    Raises:
+        UsageError, analytic.errors.SpecificationError: options that it cannot have.
+    """
+    return LEARNERS[run.learner].build(
+        LearnerSettings(
+            n_features=dataset.n_features,
+            n_classes=dataset.n_classes,
+            feature_format=feature_format_of(run, dataset),
+            max_rows=len(dataset.x_train),
+            max_clients=run.clients if max_clients is None else max_clients,
+            ridge=run.ridge,
+            ri_gamma=run.ri_gamma,
+            target_format=target_format_of(run, dataset),
+            options=run.options,
+            agreement=run.agreement,
+        )
+    )
+
+
+def check(run: Run, dataset: Dataset) -> int:
+    """Refuse wrong settings of a run, before hours of work for another one.
+
+    Returns:
+        How many times ``execute`` says that it goes on, at most: contributions of clients, or rounds.
+
+    Raises:
+        FederationError, analytic.errors.AnalyticError, secagg.dp.PrivacyError: what ``execute`` would say at its start.
+    """
+    _ = target_format_of(run, dataset)
+    if run.mode is None:
+        return int(METHODS[run.learner].complete(run.options).get("rounds", 1))
+    return run.clients * _n_sums(run, dataset)
+
+
+class Pooled:
+    """Pooled models and float64 ridges of a data set, kept from one run of a learner to the next.
+
+    Args:
+        dataset: whose training rows are pooled.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self._float64: dict[tuple[float | None, bool], Float64Ridges] = {}
+        self._last: tuple[Any, References] | None = None
+
+    def of(self, run: Run, dataset: Dataset) -> References:
+        """Return what a run's learner is compared with; ``dataset`` says which formats cover all rows."""
+        key = (run.learner, run.options, run.ridge, run.ri_gamma, run.feature_format, run.target_format)
+        if self._last is None or self._last[0] != key:
+            ridge = None if run.ridge == CROSS_VALIDATED else run.ridge
+            float64 = ridge, _has_intercept(run, dataset)
+            if float64 not in self._float64:
+                self._float64[float64] = Float64Ridges(self.dataset, ridge=ridge, intercept=float64[1])
+            learner_for = partial(build, run, dataset)
+            self._last = (
+                key,
+                References(self.dataset, lambda holders: learner_for(max_clients=holders), self._float64[float64]),
+            )
+        return self._last[1]
+
+
+def _has_intercept(run: Run, dataset: Dataset) -> bool:
+    """Whether a float64 ridge beside a learner has an intercept: as the learner has, see ``LearnerSettings``."""
+    return bool(run.options.get("intercept", dataset.is_regression or run.agreement is Agreement.STANDARDISED))
+
+
+def execute(
+    run: Run, dataset: Dataset, known: Pooled | None = None, *, tick: Callable[[], None] = lambda: None
+) -> RunRecord:
+    """Train a run's learner and record what came of it. Equal runs have equal records, but for times and memory.
+
+    Args:
+        run: what is trained, and how.
+        dataset: its rows; where the run draws its own split, all of them.
+        known: pooled models and float64 ridges of the data set that earlier runs needed.
+        tick: called after each step: a client's contribution, or a round.
+
+    Raises:
+        FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
+    """
+    deal = Deal.of(run, dataset)
+    if run.mode is None:
+        found = METHODS[run.learner].results(run, deal, dataset.n_classes, tick)
+    else:
+        pooled = known if known is not None and known.dataset is deal.data else Pooled(deal.data)
+        found = _ClosedForm.of(run, run.mode, dataset, deal, pooled.of(run, dataset)).results(tick)
+    return RunRecord(**_asked(run, dataset).model_dump(), **found)
+
+
+def _asked(run: Run, dataset: Dataset) -> Asked:
+    """What a record says of its run."""
+    noise, is_method = run.noise, run.mode is None
+    noisy = noise if noise is not None and noise.epsilon is not None else None
+    divided = None if is_method else noisy
+    return Asked(
+        mode=run.mode_name,
+        learner=run.name,
+        options=METHODS[run.learner].complete(run.options) if is_method else run.options,
+        clients=run.clients,
+        partition=run.partition.name,
+        split=run.split,
+        seed=run.seed,
+        ridge=None if is_method or run.ridge == CROSS_VALIDATED else run.ridge,
+        ri_gamma=None if is_method else run.ri_gamma,
+        format=None if is_method else str(feature_format_of(run, dataset)),
+        target_format=str(target_format_of(run, dataset)) if dataset.is_regression else None,
+        agreement=run.agreement,
+        dropout=run.dropout,
+        dropout_anew=run.dropout_anew,
+        dropout_stage=run.dropout_stage,
+        trust=noise.trust if noise else None,
+        target_epsilon=noisy.epsilon if noisy else None,
+        delta=noisy.delta if noisy else None,
+        unit=noisy.unit if noisy else None,
+        adjacency=noisy.adjacency if noisy else None,
+        gram_share=divided.gram_share if divided else None,
+        mean_share=divided.mean_share if divided else None,
+        promised_survivors=run.promised if divided else None,
+        colluders=divided.colluders if divided else None,
+    )
+
+
+def _bounded(run: Run, dataset: Dataset) -> Boundable:
+    """The closed form of a run under noise, with every row inside a public ball, and no noise yet."""
+    return _plan(run, dataset).bounded(build(run, dataset))
+
+
+def _n_sums(run: Run, dataset: Dataset) -> int:
+    """How many sums a run takes at most."""
+    if run.noise is not None:
+        return len(_bounded(run, dataset).bounded_sums(run.noise.unit, run.noise.adjacency))
+    return LEARNERS[run.learner].n_sums(run.options) + sums_of_agreement(build(run, dataset))
+
+
+def _plan(run: Run, dataset: Dataset) -> PrivacyPlan:
+    """The promise of a run under noise; of one without, what bounds its rows."""
+    noise = run.noise
+    assert noise is not None
+    promised = {"distributed": run.promised, "local": 1}.get(noise.trust)
+    return PrivacyPlan(
+        epsilon=1.0 if noise.epsilon is None else noise.epsilon,
+        delta=noise.delta,
+        unit=noise.unit,
+        adjacency=noise.adjacency,
+        promised_survivors=promised,
+        colluders=noise.colluders if noise.trust == "distributed" else 0,
+        gram_share=noise.gram_share,
+        mean_share=noise.mean_share,
+        fraction_bits=feature_format_of(run, dataset).fraction_bits,
+        nonnegative=dataset.is_nonnegative,
+        client_rows=-(-len(dataset.x_train) // run.clients),
+        noise_entropy=lambda number: InsecureSeededEntropy(run.seed, f"noise {noise.trust} {number}"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _ClosedForm:
+    """A run's closed form with its rows.
+
+    Args:
+        run, mode, deal: what is trained, over which sums, on which rows.
+        entry: the learner as the command line names it.
+        n_sums: how many sums it takes at most.
+        learner: it, before ``privacy`` is applied.
+        solving: it, with all that it needs to predict.
+        privacy: the promise; None for exact totals.
+        form: its noise and its bill; None for exact totals.
+        pooled: pooled models and float64 ridges.
+    """
+
+    run: Run
+    mode: Mode
+    deal: Deal
+    entry: LearnerEntry
+    n_sums: int
+    learner: AnalyticLearner[Any]
+    solving: AnalyticLearner[Any]
+    privacy: PrivacyPlan | None
+    form: PrivateForm | None
+    pooled: References
+
+    @classmethod
+    def of(cls, run: Run, mode: Mode, dataset: Dataset, deal: Deal, pooled: References) -> _ClosedForm:
+        """Build a run's learner, with the noise that it asks for."""
+        learner: Any = build(run, dataset)
+        solving, plan, form, n_sums = learner, None, None, _n_sums(run, dataset)
+        if run.noise is not None and run.noise.epsilon is None:  # exact totals, solved like noisy ones
+            learner = solving = _bounded(run, dataset).with_noise([0.0] * n_sums, None)
+        elif run.noise is not None:
+            plan = _plan(run, dataset)
+            form = plan.apply(learner)
+            solving = form.learner
+        return cls(
+            run=run,
+            mode=mode,
+            deal=deal,
+            entry=LEARNERS[run.learner],
+            n_sums=n_sums,
+            learner=learner,
+            solving=solving,
+            privacy=plan,
+            form=form,
+            pooled=pooled,
+        )
+
+    def results(self, tick: Callable[[], None]) -> dict[str, Any]:
+        """Federate and compare; the results of a record, by field."""
+        clients = {party: self.deal.rows(rows) for party, rows in self.parts.items()}
+        forget_peak()
+        started = time.perf_counter()
+        federation = run_federation(
+            self.learner,
+            clients,
+            self.mode,
+            in_series=self.in_series,
+            dropouts=self._dropouts,
+            tick=tick,
+            privacy=self.privacy,
+        )
+        wall_seconds, peak = time.perf_counter() - started, peak_rss_bytes()
+        data, model = self.deal.data, federation.model
+        reference = None
+        if self.run.noise is None:
+            reference = self.pooled.of(self.parts, federation.survivors)
+        personal_results, proofless = self._personal(federation, reference)
+        uncertified = (*federation.uncertified, *proofless)
+        weights = self.solving.weights_bytes(model)
+        return {
+            "survivors": min(len(took_part) for took_part in federation.survivors),
+            "sums": len(federation.survivors),
+            **self._quality("test", self.solving.decision_function(model, data.x_test)),
+            "weights_sha256": hashlib.sha256(weights).hexdigest(),
+            "certified": not uncertified,
+            "uncertified": uncertified,
+            "server_seconds": federation.server_seconds,
+            "wall_seconds": wall_seconds,
+            "peak_rss_bytes": peak,
+            "choice": self._choice(model),
+            "explanation": self._explanation(federation),
+            **({} if reference is None else self._beside_pooled(federation, reference, weights)),
+            **self._promise(),
+            **self._clipped(clients),
+            **personal_results,
+            **self._evaluation(federation),
+            **self._client_costs(federation),
+            **self._helper_costs(federation),
+        }
+
+    @property
+    def parts(self) -> Mapping[PartyId, Any]:
+        """The rows that enter sums."""
+        return self.deal.parts if self.entry.personalise is None else self.deal.split.train
+
+    @property
+    def in_series(self) -> bool:
+        """Whether sums carry each other's set-up: where there are several, the mode can, and no client comes back."""
+        several = self.run.noise is None and self.n_sums > 1
+        return several and self.mode.make_series is not None and not self.run.dropout_anew
+
+    def _dropouts(self, number: int) -> Mapping[PartyId, int]:
+        dropouts, clients = self.run.dropouts, self.run.parties
+        if self.run.dropout_stage == "first":
+            return dict.fromkeys(dropouts.lost(clients, number), 0)
+        last = number == self.n_sums - 1
+        return dropouts.draw(self.mode, clients, number, in_series=self.in_series, last=last)
+
+    def _quality(self, of: str, scores: FloatMatrix) -> dict[str, Any]:
+        """Accuracy or R2 on the test rows, under the names that a record has for them."""
+        targets = self.deal.data.y_test
+        if not self.deal.data.is_regression:
+            return {f"{of}_accuracy": accuracy(scores, targets)}
+        found = r2(scores, targets)
+        return {f"{of}_r2": found if isfinite(found) else None}
+
+    def _beside_pooled(self, federation: FederatedRun[Any], reference: Reference, weights: bytes) -> dict[str, Any]:
+        """How far the model is from the pooled one, and from float64 ridges that share no code with it."""
+        float64 = self.pooled.float64_deviation(self.parts, federation.survivors)
+        off = None
+        if self.entry.linear_weights is not None:
+            own = self.entry.linear_weights(self.learner, federation.model)
+            off = float(np.abs(own - reference.float64_weights).max())
+        return {
+            "bitwise_equal_to_pooled": weights == reference.weights_bytes,
+            "max_abs_weight_deviation": largest_deviation(weights, reference.weights_bytes),
+            **self._quality("float64_ridge_test", self.pooled.float64_scores(reference, self.deal.data.x_test)),
+            "float64_ridge_max_abs_weight_deviation": off if off is not None and isfinite(off) else None,
+            "float64_gram_sum_max_abs_weight_deviation": float64.gram_sum,
+            "float64_solved_weights_max_abs_weight_deviation": float64.solved_weights,
+        }
+
+    def _promise(self) -> dict[str, Any]:
+        """What the noise promises, and how much of it there is."""
+        form = self.form
+        if form is None:
+            return {}
+        given = form.guarantee
+        return {
+            "epsilon": given.epsilon,
+            "rho": float(given.rho),
+            "epsilon_zcdp": given.epsilon_zcdp,
+            "sigma_gram": form.sigma_gram,
+            "sigma_cross": form.sigma_cross,
+            "second_opinions": opinions(form.releases, form.plan.delta),
+        }
+
+    def _clipped(self, clients: Mapping[PartyId, Any]) -> dict[str, Any]:
+        if self.run.noise is None:
+            return {}
+        kept = (CLIPPED_ROWS, CLIPPED_CONTRIBUTION)
+        return {"clipped": sum(int(rows.memory.get(key, 0)) for rows in clients.values() for key in kept)}
+
+    def _choice(self, model: Any) -> ChoiceRecord | None:
+        """How the ridge was chosen; None where it was stated."""
+        learner = choosing(self.solving)
+        if learner is None:
+            return None
+        path = model.path
+        return ChoiceRecord(
+            ridge=path.choice,
+            ridges=path.values,
+            error=path.mean,
+            standard_error=path.standard_error,
+            folds=learner.n_folds,
+            criterion=learner.criterion,
+            rule=learner.rule,
+        )
+
+    def _explanation(self, federation: FederatedRun[Any]) -> str | None:
+        if not self.run.explain:
+            return None
+        return self.mode.explain(federation.largest_layout, self.run.parties) or "(says nothing of itself)"
+
+    def _personal(
+        self, federation: FederatedRun[Any], reference: Reference | None
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """What the record says of personal models, and their arrays that are not certified."""
+        if self.entry.personalise is None:
+            return {}, ()
+        split, judged_by = self.deal.split, self.run.parties if reference is None else federation.survivors[-1]
+        learner, model = personal(self.solving, federation.model)
+        _, pooled_model = (learner, model) if reference is None else personal(self.solving, reference.model)
+        scores = personal_scores(
+            learner,
+            self.entry.personalise,
+            self.run.options.get("alphas", DEFAULT_ALPHAS),
+            model=model,
+            pooled_model=pooled_model,
+            clients=((self.deal.rows(split.train[party]), self.deal.rows(split.test[party])) for party in judged_by),
+        )
+        kind = "r2" if self.deal.data.is_regression else "accuracy"
+        found: dict[str, Any] = {
+            f"local_test_{kind}": scores.of_global,
+            f"personalised_test_{kind}": scores.of_personal,
+        }
+        if reference is not None:
+            found["personalised_bitwise_equal_to_pooled"] = scores.bitwise_equal_to_pooled
+        return found, scores.uncertified
+
+    def _evaluation(self, federation: FederatedRun[Any]) -> dict[str, Any]:
+        if not self.run.evaluate:
+            return {}
+        clients, number = self.run.parties, len(federation.survivors)
+        evaluation = judged(
+            self.deal.data,
+            self.solving,
+            federation.model,
+            clients=clients,
+            mode=self.mode,
+            dropouts=lambda: self.run.dropouts.draw(self.mode, clients, number, in_series=False, last=True),
+        )
+        return {"evaluation": evaluation}
+
+    def _client_costs(self, federation: FederatedRun[Any]) -> dict[str, Any]:
+        clients = [federation.costs[party] for party in sorted(set().union(*federation.survivors))]
+        return {
+            "messages_per_client": max(cost.messages_up for cost in clients),
+            "heavy_messages_per_client": max(cost.heavy_messages for cost in clients),
+            "messages_per_sum": tuple(_messages_per_sum(federation)),
+            "bytes_up_per_client": max(cost.bytes_up for cost in clients),
+            "bytes_down_per_client": max(cost.bytes_down for cost in clients),
+            "client_seconds": statistics.fmean(cost.seconds for cost in clients),
+            "client_statistics_seconds": statistics.fmean(cost.statistics_seconds for cost in clients),
+        }
+
+    def _helper_costs(self, federation: FederatedRun[Any]) -> dict[str, Any]:
+        helpers: list[Cost] = [cost for party, cost in federation.costs.items() if party not in self.deal.parts]
+        return {
+            "helpers": len(helpers),
+            "helper_bytes_up": max((cost.bytes_up for cost in helpers), default=0),
+            "helper_bytes_down": max((cost.bytes_down for cost in helpers), default=0),
+            "helper_seconds": max((cost.seconds for cost in helpers), default=0.0),
+        }
+
+
+def _messages_per_sum(federation: FederatedRun[Any]) -> Iterator[int]:
+    """For each sum, the most messages of any client whose vector is in it."""
+    for number, took_part in enumerate(federation.survivors):
+        yield max(federation.costs[party].messages_by_sum[number] for party in took_part)
+
+
+@lru_cache(maxsize=32)
+def opinions(releases: tuple[Release, ...], delta: float) -> dict[str, float]:
+    """Return other accountants' epsilon by their names; none where the extra is not installed."""
+    try:
+        return {opinion.accountant: opinion.epsilon for opinion in second_opinions(releases, delta)}
+    except MissingExtraError:
+        return {}

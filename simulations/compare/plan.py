@@ -1,0 +1,264 @@
+"""The runs that options of the command line ask for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from analytic.row_format import RowFormat
+from analytic_secagg.console.arguments import Configurable, Option, parse_options
+from analytic_secagg.console.declaration import changed
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.errors import UsageError
+from analytic_secagg.learners import DEFAULT_ALPHAS, LEARNERS, LearnerEntry, Thresholds
+from analytic_secagg.modes import MODES, Mode
+from simulations.compare.dpsgd import NEEDS_BUDGET
+from simulations.compare.options import CompareOptions
+from simulations.compare.privacy import FLAT
+from simulations.compare.run import SHARES, Noise, Run
+from simulations.compare.tuning import Grid, Task, read_grids
+
+PRIVATE_FORMS: Mapping[str, Mapping[str, Any]] = {
+    "afl": {},
+    "fedhip": {"alphas": DEFAULT_ALPHAS},
+    "random": {"d_phi": 64, "activation": "gelu", "variance": 1.0},
+    "logistic": {"n_rounds": 5, "step": None, "scale": 10.0, "d_phi": None},
+    "deepafl": {"n_layers": 1, "d_phi": 64, "d_f": 64},
+    "safle": {"n_buckets": 2, "group_size": 1, "low": 0.0, "high": 1.0},
+}
+"""The learners that have a private form, with the options that it has and their defaults; None leaves an option out."""
+
+ALWAYS: Mapping[str, Mapping[str, Any]] = {
+    "deepafl": {"gamma": 1e-3, "projection": "nin"},
+    "safle": {"thresholds": Thresholds.EVEN},
+}
+"""What else their private forms are built with: no sum may ask rows for thresholds."""
+
+NEVER_CENTRED = ("deepafl", "safle")
+"""The learners whose budget buys no mean."""
+
+PRIVATE_RIDGE = 0.01
+"""What every solve of a private form adds to the noise's own ridge, where nothing is stated."""
+
+PRIVATE_FORMAT = RowFormat(integer_bits=0, fraction_bits=16)
+"""Format of rows of norm 1."""
+
+PRIVATE: Mapping[str, Any] = {
+    "mode": MODES["plain"],
+    "ridge": PRIVATE_RIDGE,
+    "feature_format": PRIVATE_FORMAT,
+    "split": "drawn",
+    "dropout_stage": "first",
+}
+"""Fields of runs under noise, and of what is compared with them, that differ from those of exact runs."""
+
+
+def product(axes: Mapping[str, Sequence[Any]], **common: Any) -> tuple[Run, ...]:
+    """Return a run for each combination of values, the last axis fastest.
+
+    Args:
+        axes: values by field; those of a field ``with`` are several fields at once, by name.
+        common: fields that all runs share.
+
+    Raises:
+        UsageError: an axis without a value, or a run that cannot be.
+    """
+    if empty := [name for name, values in axes.items() if not values]:
+        raise UsageError(f"a comparison needs at least one {', one '.join(empty)}")
+    runs = []
+    for values in itertools.product(*axes.values()):
+        fields = dict(common)
+        for name, value in zip(axes, values, strict=True):
+            fields |= value if name == "with" else {name: value}
+        runs.append(Run(**fields))
+    return tuple(runs)
+
+
+def private_run(learner: str, options: Mapping[str, Option] | None = None, **fields: Any) -> Run:
+    """Return a run of a learner's private form, all options of which are stated.
+
+    Args:
+        learner: one of ``PRIVATE_FORMS``.
+        options: its own.
+        fields: others of ``Run``; ``noise`` among them.
+
+    Raises:
+        UsageError: an option that the private form does not have.
+    """
+    known, own = PRIVATE_FORMS[learner], options or {}
+    if unknown := own.keys() - known.keys():
+        raise UsageError(
+            f"with --epsilon {learner} takes {', '.join(known) or 'no options'} with --option, not "
+            f"{', '.join(sorted(unknown))}; leave that out, or --epsilon"
+        )
+    whole = {name: value for name, value in {**known, **own}.items() if value is not None}
+    depth = whole.get("n_layers", whole.get("n_rounds"))
+    named = {"label": learner if depth is None else f"{learner} with T = {depth}"}
+    noise = fields.get("noise") or Noise()
+    if learner in NEVER_CENTRED:
+        noise = replace(noise, mean_share=0.0)
+    return Run(
+        learner=learner, options={**ALWAYS.get(learner, {}), **whole}, **{**PRIVATE, **named, **fields, "noise": noise}
+    )
+
+
+def private_tasks(
+    run: Run,
+    epsilons: Iterable[float],
+    modes: Sequence[Mode],
+    *,
+    seeds: range,
+    grid: Grid | None = None,
+    tune_seeds: int = 1,
+) -> Iterator[Task]:
+    """Yield every budget under every kind of trust, each for all seeds, and before them the run without noise.
+
+    Args:
+        run: a learner's private form.
+        epsilons: budgets.
+        modes: over each of which distributed noise runs; what the server may see travels in the clear.
+        seeds: of the repetitions, each with another split, deal and noise.
+        grid: settings that are chosen for each budget.
+        tune_seeds: how many repetitions' training rows they are chosen on.
+    """
+    assert run.noise is not None
+    in_clear = MODES["plain"]
+    exact = replace(run, mode=in_clear, noise=replace(run.noise, trust="non-private", epsilon=None))
+    yield Task(runs=tuple(replace(exact, seed=seed) for seed in seeds))
+    kinds = [("distributed", mode) for mode in modes] + [("central", in_clear), ("local", in_clear)]
+    for epsilon in sorted(set(epsilons)):
+        noises = {trust: replace(run.noise, trust=trust, epsilon=epsilon) for trust, _ in kinds}  # type: ignore[arg-type]
+        runs = tuple(replace(run, mode=mode, noise=noises[trust], seed=seed) for trust, mode in kinds for seed in seeds)
+        yield Task(runs=runs, grid=grid or {}, seeds=tuple(seeds[:tune_seeds]))
+
+
+def flat(run: Run) -> Run | None:
+    """Return the same with T = 0, the random features of a deep learner alone; None of others, and of T = 0."""
+    if run.learner != "deepafl" or not run.options["n_layers"]:
+        return None
+    rest = {name: value for name, value in PRIVATE_FORMS["random"].items() if name != "d_phi"}
+    return replace(run, learner="random", label=FLAT, options={"d_phi": run.options["d_phi"], **rest})
+
+
+def with_shares(entry: LearnerEntry) -> LearnerEntry:
+    """Return a learner with what of its private form can be tuned: its options there, and shares of the budget."""
+    shares = {name: float for name in SHARES if name == "gram_share" or entry.name not in NEVER_CENTRED}
+    own = {name: entry.options[name] for name in PRIVATE_FORMS[entry.name]}
+    return replace(entry, options={**own, **shares})
+
+
+def tasks_of(options: CompareOptions, dataset: Dataset) -> list[Task]:
+    """Return all that is asked for: exact runs, gradient methods on the same rows, and every budget.
+
+    Raises:
+        UsageError: nothing to compare, a number out of range, or options that do not go together.
+    """
+    federation, learning = options.federation, options.learning
+    entries = learning.learner
+    if dataset.is_regression and len(entries) == len(LEARNERS):  # all that can
+        entries = tuple(entry for entry in entries if not entry.labels_only)
+    with_options = [mode for mode in federation.modes if mode.options]
+    own = parse_options(learning.own, (*learning.learner, *learning.baselines, *with_options))
+    modes = tuple(
+        replace(mode.with_options(**own.get(mode.name, {})), promised=federation.dropouts.promise)
+        for mode in federation.modes
+    )
+    if options.privacy.epsilon is None and any(one.is_private for one in learning.baselines):
+        raise UsageError(NEEDS_BUDGET)
+    gradient = [one for one in learning.baselines if not one.is_private]
+    sizes = _sizes(learning.sweep, (*entries, *gradient), own)
+    deals: dict[str, Sequence[Any]] = {"clients": federation.clients, "partition": federation.partitions}
+    common = {"dropout": federation.dropout, "dropout_anew": federation.dropout_anew, "seed": federation.seed}
+    closed_forms = product(
+        {"with": [size for entry in entries for size in sizes[entry.name]], **deals, "mode": modes},
+        feature_format=learning.feature_format,
+        target_format=learning.target_format,
+        ridge=learning.ridge or 0.0,
+        ri_gamma=learning.ri,
+        evaluate=learning.evaluate,
+        explain=options.output.explain,
+        **common,
+    )
+    methods = [size for one in gradient for size in sizes[one.name]]
+    beside = product({"with": methods, **deals}, mode=None, **common) if methods else ()
+    found = [Task(runs=(run,)) for run in (*closed_forms, *beside)]
+    return found if options.privacy.epsilon is None else [*found, *_private(options, own, modes)]
+
+
+def _sizes(
+    sweeps: Iterable[str], takers: Sequence[Configurable], own: Mapping[str, dict[str, Option]]
+) -> dict[str, list[dict[str, Any]]]:
+    """For each taker its sizes, as fields of a run; one where none are asked for.
+
+    Raises:
+        UsageError: an option that no taker has, or a value that it cannot have.
+    """
+    found: dict[str, list[dict[str, Any]]] = {taker.name: [] for taker in takers}
+    for text in sweeps:
+        place, _, values = text.partition("=")
+        for value in values.split(","):
+            for name, size in parse_options([f"{place}={value}"], takers, "--sweep").items():
+                if size:
+                    label = f"{name} {place.rpartition('.')[2]}={value}"
+                    found[name].append({"learner": name, "options": own[name] | size, "label": label})
+    return {name: sizes or [{"learner": name, "options": own[name]}] for name, sizes in found.items()}
+
+
+def _private(options: CompareOptions, own: Mapping[str, Mapping[str, Option]], modes: Sequence[Mode]) -> Iterator[Task]:
+    """Yield every budget of each learner that has a private form; a deep learner's T = 0 beside it."""
+    privacy, federation = options.privacy, options.federation
+    names = [entry.name for entry in options.learning.learner]
+    private = [name for name in PRIVATE_FORMS if name in names]
+    if not private:
+        raise UsageError(
+            f"--epsilon needs a learner that has a private form, {', '.join(PRIVATE_FORMS)}, not {', '.join(names)}"
+        )
+    methods = [one for one in options.learning.baselines if one.is_private]
+    takers: tuple[Configurable, ...] = (*(with_shares(LEARNERS[name]) for name in private), *methods)
+    flags = {flag.removeprefix("--").replace("-", "_") for flag in changed(privacy)}
+    stated = {name: flags | own[name].keys() for name in private}
+    stated |= {one.name: set(own[one.name]) for one in methods}
+    grids = read_grids(privacy.tune, takers, stated)
+    noise = Noise(
+        delta=privacy.delta,
+        unit=privacy.unit,
+        adjacency=privacy.adjacency,
+        gram_share=privacy.gram_share,
+        mean_share=privacy.mean_share,
+        promise=privacy.promise,
+        colluders=privacy.colluders,
+    )
+    common: dict[str, Any] = {"dropout": federation.dropout, "dropout_anew": federation.dropout_anew, "noise": noise}
+    if isinstance(options.learning.ridge, float):
+        common["ridge"] = options.learning.ridge
+    epsilons = privacy.epsilon or ()
+    again: dict[str, Any] = {
+        "seeds": range(federation.seed, federation.seed + privacy.seeds),
+        "tune_seeds": privacy.tune_seeds,
+    }
+    for name, clients, partition in itertools.product(private, federation.clients, federation.partitions):
+        run = private_run(name, own[name], clients=clients, partition=partition, **common)
+        yield from private_tasks(run, epsilons, modes, **again, grid=grids[name])
+        if (without_depth := flat(run)) is not None:
+            grid = {setting: values for setting, values in grids[name].items() if setting not in ("n_layers", "d_f")}
+            yield from private_tasks(without_depth, epsilons, modes, **again, grid=grid)
+    for one in methods:  # which do not depend on learner, cohort or partition
+        kept = {setting: values for setting, values in one.grid.items() if setting not in own[one.name]}
+        for epsilon in sorted(set(epsilons)):
+            run = Run(
+                learner=one.name,
+                options=own[one.name],
+                mode=None,
+                clients=federation.clients[0],
+                partition=federation.partitions[0],
+                noise=Noise(trust="central", epsilon=epsilon, delta=privacy.delta),
+                split="drawn",
+            )
+            seeds = again["seeds"]
+            yield Task(
+                runs=tuple(replace(run, seed=seed) for seed in seeds),
+                grid={**kept, **grids[one.name]},
+                seeds=tuple(seeds[: privacy.tune_seeds]),
+            )
