@@ -86,7 +86,7 @@ class Comparison(Record, title="Report of python -m simulations compare"):
     @property
     def learners(self) -> Mapping[str, RunRecord]:
         """The learners of exact runs by name, each with its first run."""
-        return _first_by(self.exact, lambda run: run.learner)
+        return _first_by(self.exact, lambda run: run.label)
 
     @property
     def quality_name(self) -> str:
@@ -98,14 +98,14 @@ class Comparison(Record, title="Report of python -m simulations compare"):
         """The different weights that each learner ended with, as hashes by its name."""
         found: dict[str, set[str]] = {}
         for run in self.exact:
-            found.setdefault(run.learner, set()).add(str(run.weights_sha256))
+            found.setdefault(run.label, set()).add(str(run.weights_sha256))
         return found
 
     @property
     def explanations(self) -> Mapping[str, str]:
         """What each mode says of its largest sum, by learner, mode and cohort."""
         explained = (run for run in self.runs if run.explanation)
-        found = _first_by(explained, lambda run: f"{run.learner}, {run.mode}, {run.clients} clients")
+        found = _first_by(explained, lambda run: f"{run.label}, {run.mode}, {run.clients} clients")
         return {whose: str(run.explanation) for whose, run in found.items()}
 
     def among_runs(self, what: str) -> tuple[Any, ...]:
@@ -156,7 +156,7 @@ def compare(dataset: Dataset, tasks: Sequence[Task], progress: Progress | None =
     first = tasks[0].runs[0]
     return Comparison(
         dataset=DatasetRecord.of(dataset),
-        format_chosen_from_rows=first.feature_format is None,
+        format_chosen_from_rows=first.is_exact and first.format is None and first.agreement is None,
         coarse_columns={
             dataset.column(place): float(np.abs(dataset.x_train[:, place]).max())
             for place in _coarse(dataset, feature_format_of(first, dataset), first)
@@ -168,7 +168,7 @@ def compare(dataset: Dataset, tasks: Sequence[Task], progress: Progress | None =
 
 def _coarse(dataset: Dataset, feature_format: RowFormat, run: Run) -> tuple[int, ...]:
     """Columns that the format hardly holds; where columns are agreed on, what the first total of all rows says."""
-    if run.mode is None or run.noise is not None:
+    if not run.is_exact:
         return ()
     agreed = coarse_columns(build(run, dataset, max_clients=1), ClientRows(dataset.x_train, dataset.y_train))
     return feature_format.coarse_columns(dataset.x_train) if agreed is None else agreed

@@ -12,7 +12,7 @@ from analytic_secagg.datasets import Dataset
 from secagg import PartyId
 from simulations.compare.personal import LocalSplit, split_locally
 from simulations.compare.run import Run, Split
-from simulations.data.partitions import Indices
+from simulations.data.partitions import Indices, parse_partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,11 +37,12 @@ class Deal:
         too, rows are dealt with the generator that drew it.
         """
         if run.split == "given":
-            rng, data = np.random.default_rng([run.seed, run.clients, *run.partition.name.encode()]), dataset
+            rng, data = np.random.default_rng([run.seed, run.clients, *run.partition.encode()]), dataset
         else:
             rng = np.random.default_rng([run.seed, *b"private compare"])
             data = _drawn(dataset, rng, run.split)
-        parts = dict(zip(run.parties, run.partition.deal(data.strata, run.clients, rng), strict=True))
+        dealt = parse_partition(run.partition).deal(data.strata, run.clients, rng)
+        parts = dict(zip(run.parties, dealt, strict=True))
         return cls(data=data, parts=parts, split=split_locally(parts, run.seed))
 
     def rows(self, rows: Indices) -> ClientRows:

@@ -103,12 +103,12 @@ class DPSGD:
             UsageError: a run without a budget.
             MissingExtraError: Opacus is not installed.
         """
-        if run.noise is None or run.noise.epsilon is None:
+        if run.target_epsilon is None or run.delta is None:
             raise UsageError(NEEDS_BUDGET)
         started, data, steps = time.perf_counter(), deal.data, Steps(**run.options)
         train, test = (data.x_train, data.y_train), (data.x_test, data.y_test)
         reached, spent, multiplier, n_steps = _train(
-            train, test, steps, n_classes, run.noise.epsilon, run.noise.delta, run.seed
+            train, test, steps, n_classes, run.target_epsilon, run.delta, run.seed
         )
         tick()
         seconds = time.perf_counter() - started

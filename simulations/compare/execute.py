@@ -32,9 +32,9 @@ from simulations.compare.evaluated import judged
 from simulations.compare.learner_facts import choosing, personal, sums_of_agreement
 from simulations.compare.memory import forget_peak, peak_rss_bytes
 from simulations.compare.personal import personal_scores
-from simulations.compare.record import Asked, ChoiceRecord, RunRecord
+from simulations.compare.record import ChoiceRecord, RunRecord
 from simulations.compare.reference import Float64Ridges, Reference, References, accuracy, largest_deviation, r2
-from simulations.compare.run import Run
+from simulations.compare.run import SHARES, Run
 from simulations.compare.second_opinions import second_opinions
 
 TARGET_BITS = 22
@@ -42,29 +42,28 @@ TARGET_BITS = 22
 
 
 def feature_format_of(run: Run, dataset: Dataset) -> RowFormat:
-    """Return the format of features: set, or one that covers all training rows; that of columns which are agreed on."""
-    if isinstance(run.feature_format, Agreement):
+    """Return the format of features: stated, or one that covers all training rows; that of columns agreed on."""
+    if run.agreement:
         return agreed_format(len(dataset.x_train))
-    return run.feature_format or RowFormat.covering(dataset.x_train)
+    return RowFormat.parse(run.format) if run.format else RowFormat.covering(dataset.x_train)
 
 
 def target_format_of(run: Run, dataset: Dataset) -> RowFormat:
-    """Return the format of real targets, set or covering all training rows; ``LABELS`` of classes.
+    """Return the format of real targets, stated or covering all training rows; ``LABELS`` of classes.
 
     Raises:
         UsageError: a target format for class labels, or gradient methods or noise for anything but one class a row.
     """
-    one_class = run.mode is None or run.noise is not None
     if not dataset.is_regression:
         if run.target_format is not None:
             raise UsageError(f"--target-format is for real targets, and {dataset.name} has class labels; leave it out")
-        if dataset.is_multilabel and one_class:
+        if dataset.is_multilabel and not run.is_exact:
             raise UsageError(
                 f"--baselines and --epsilon are for one class a row, and {dataset.name} has several: its baselines "
                 "are softmax heads, and a row's sensitivity is bounded for one class; leave them out"
             )
         return LABELS
-    if one_class:
+    if not run.is_exact:
         raise UsageError(
             f"--baselines and --epsilon are for class labels, and {dataset.name} has real targets; leave them out"
         )
@@ -73,7 +72,20 @@ def target_format_of(run: Run, dataset: Dataset) -> RowFormat:
             raise UsageError(f"--format {run.agreement} agrees on targets too; leave --target-format out")
         return agreed_format(len(dataset.y_train))
     bits = min(TARGET_BITS, bits_of_squares(len(dataset.y_train)))
-    return run.target_format or RowFormat.covering(dataset.y_train, bits=bits)
+    return RowFormat.parse(run.target_format) if run.target_format else RowFormat.covering(dataset.y_train, bits=bits)
+
+
+def _stated(run: Run, dataset: Dataset) -> Run:
+    """The run with all that follows from the rows, from its dropouts and from a method's defaults written out."""
+    target_format, label = target_format_of(run, dataset), run.label or run.learner
+    if run.is_baseline:
+        return run.but(label=label, options=METHODS[run.learner].complete(run.options), ridge=None)
+    return run.but(
+        label=label,
+        format=str(feature_format_of(run, dataset)),
+        target_format=str(target_format) if dataset.is_regression else None,
+        promised_survivors=run.min_survivors,
+    )
 
 
 def build(run: Run, dataset: Dataset, *, max_clients: int | None = None) -> AnalyticLearner[Any]:
@@ -89,7 +101,7 @@ def build(run: Run, dataset: Dataset, *, max_clients: int | None = None) -> Anal
             feature_format=feature_format_of(run, dataset),
             max_rows=len(dataset.x_train),
             max_clients=run.clients if max_clients is None else max_clients,
-            ridge=run.ridge,
+            ridge=CROSS_VALIDATED if run.ridge is None else run.ridge,
             ri_gamma=run.ri_gamma,
             target_format=target_format_of(run, dataset),
             options=run.options,
@@ -107,9 +119,10 @@ def check(run: Run, dataset: Dataset) -> int:
     Raises:
         FederationError, analytic.errors.AnalyticError, secagg.dp.PrivacyError: what ``execute`` would say at its start.
     """
-    _ = target_format_of(run, dataset)
-    if run.mode is None:
-        return int(METHODS[run.learner].complete(run.options).get("rounds", 1))
+    stated = _stated(run, dataset)
+    if run.is_baseline:
+        return int(stated.options.get("rounds", 1))
+    _ = run.mode_of_sums()
     return run.clients * _n_sums(run, dataset)
 
 
@@ -127,12 +140,12 @@ class Pooled:
 
     def of(self, run: Run, dataset: Dataset) -> References:
         """Return what a run's learner is compared with; ``dataset`` says which formats cover all rows."""
-        key = (run.learner, run.options, run.ridge, run.ri_gamma, run.feature_format, run.target_format)
+        names = ("learner", "options", "ridge", "ri_gamma", "format", "target_format", "agreement")
+        key = [getattr(run, name) for name in names]
         if self._last is None or self._last[0] != key:
-            ridge = None if run.ridge == CROSS_VALIDATED else run.ridge
-            float64 = ridge, _has_intercept(run, dataset)
+            float64 = run.ridge, _has_intercept(run, dataset)
             if float64 not in self._float64:
-                self._float64[float64] = Float64Ridges(self.dataset, ridge=ridge, intercept=float64[1])
+                self._float64[float64] = Float64Ridges(self.dataset, ridge=run.ridge, intercept=float64[1])
             learner_for = partial(build, run, dataset)
             self._last = (
                 key,
@@ -160,46 +173,13 @@ def execute(
     Raises:
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
-    deal = Deal.of(run, dataset)
-    if run.mode is None:
+    deal, asked = Deal.of(run, dataset), _stated(run, dataset)
+    if run.is_baseline:
         found = METHODS[run.learner].results(run, deal, dataset.n_classes, tick)
     else:
         pooled = known if known is not None and known.dataset is deal.data else Pooled(deal.data)
-        found = _ClosedForm.of(run, run.mode, dataset, deal, pooled.of(run, dataset)).results(tick)
-    return RunRecord(**_asked(run, dataset).model_dump(), **found)
-
-
-def _asked(run: Run, dataset: Dataset) -> Asked:
-    """What a record says of its run."""
-    noise, is_method = run.noise, run.mode is None
-    noisy = noise if noise is not None and noise.epsilon is not None else None
-    divided = None if is_method else noisy
-    return Asked(
-        mode=run.mode_name,
-        learner=run.name,
-        options=METHODS[run.learner].complete(run.options) if is_method else run.options,
-        clients=run.clients,
-        partition=run.partition.name,
-        split=run.split,
-        seed=run.seed,
-        ridge=None if is_method or run.ridge == CROSS_VALIDATED else run.ridge,
-        ri_gamma=None if is_method else run.ri_gamma,
-        format=None if is_method else str(feature_format_of(run, dataset)),
-        target_format=str(target_format_of(run, dataset)) if dataset.is_regression else None,
-        agreement=run.agreement,
-        dropout=run.dropout,
-        dropout_anew=run.dropout_anew,
-        dropout_stage=run.dropout_stage,
-        trust=noise.trust if noise else None,
-        target_epsilon=noisy.epsilon if noisy else None,
-        delta=noisy.delta if noisy else None,
-        unit=noisy.unit if noisy else None,
-        adjacency=noisy.adjacency if noisy else None,
-        gram_share=divided.gram_share if divided else None,
-        mean_share=divided.mean_share if divided else None,
-        promised_survivors=run.promised if divided else None,
-        colluders=divided.colluders if divided else None,
-    )
+        found = _ClosedForm.of(run, dataset, deal, pooled.of(run, dataset)).results(tick)
+    return RunRecord(**{name: getattr(asked, name) for name in Run.model_fields}, **found)
 
 
 def _bounded(run: Run, dataset: Dataset) -> Boundable:
@@ -209,29 +189,25 @@ def _bounded(run: Run, dataset: Dataset) -> Boundable:
 
 def _n_sums(run: Run, dataset: Dataset) -> int:
     """How many sums a run takes at most."""
-    if run.noise is not None:
-        return len(_bounded(run, dataset).bounded_sums(run.noise.unit, run.noise.adjacency))
+    if run.trust is not None:
+        plan = _plan(run, dataset)
+        return len(_bounded(run, dataset).bounded_sums(plan.unit, plan.adjacency))
     return LEARNERS[run.learner].n_sums(run.options) + sums_of_agreement(build(run, dataset))
 
 
 def _plan(run: Run, dataset: Dataset) -> PrivacyPlan:
     """The promise of a run under noise; of one without, what bounds its rows."""
-    noise = run.noise
-    assert noise is not None
-    promised = {"distributed": run.promised, "local": 1}.get(noise.trust)
+    stated = {name: getattr(run, name) for name in ("delta", "unit", "adjacency", *SHARES)}
+    promised = {"distributed": run.min_survivors, "local": 1}.get(run.trust or "")
     return PrivacyPlan(
-        epsilon=1.0 if noise.epsilon is None else noise.epsilon,
-        delta=noise.delta,
-        unit=noise.unit,
-        adjacency=noise.adjacency,
+        epsilon=1.0 if run.target_epsilon is None else run.target_epsilon,
         promised_survivors=promised,
-        colluders=noise.colluders if noise.trust == "distributed" else 0,
-        gram_share=noise.gram_share,
-        mean_share=noise.mean_share,
+        colluders=(run.colluders or 0) if run.trust == "distributed" else 0,
         fraction_bits=feature_format_of(run, dataset).fraction_bits,
         nonnegative=dataset.is_nonnegative,
         client_rows=-(-len(dataset.x_train) // run.clients),
-        noise_entropy=lambda number: InsecureSeededEntropy(run.seed, f"noise {noise.trust} {number}"),
+        noise_entropy=lambda number: InsecureSeededEntropy(run.seed, f"noise {run.trust} {number}"),
+        **{name: value for name, value in stated.items() if value is not None},
     )
 
 
@@ -262,19 +238,19 @@ class _ClosedForm:
     pooled: References
 
     @classmethod
-    def of(cls, run: Run, mode: Mode, dataset: Dataset, deal: Deal, pooled: References) -> _ClosedForm:
+    def of(cls, run: Run, dataset: Dataset, deal: Deal, pooled: References) -> _ClosedForm:
         """Build a run's learner, with the noise that it asks for."""
         learner: Any = build(run, dataset)
         solving, plan, form, n_sums = learner, None, None, _n_sums(run, dataset)
-        if run.noise is not None and run.noise.epsilon is None:  # exact totals, solved like noisy ones
+        if run.trust is not None and run.target_epsilon is None:  # exact totals, solved like noisy ones
             learner = solving = _bounded(run, dataset).with_noise([0.0] * n_sums, None)
-        elif run.noise is not None:
+        elif run.trust is not None:
             plan = _plan(run, dataset)
             form = plan.apply(learner)
             solving = form.learner
         return cls(
             run=run,
-            mode=mode,
+            mode=run.mode_of_sums(),
             deal=deal,
             entry=LEARNERS[run.learner],
             n_sums=n_sums,
@@ -302,7 +278,7 @@ class _ClosedForm:
         wall_seconds, peak = time.perf_counter() - started, peak_rss_bytes()
         data, model = self.deal.data, federation.model
         reference = None
-        if self.run.noise is None:
+        if self.run.is_exact:
             reference = self.pooled.of(self.parts, federation.survivors)
         personal_results, proofless = self._personal(federation, reference)
         uncertified = (*federation.uncertified, *proofless)
@@ -336,7 +312,7 @@ class _ClosedForm:
     @property
     def in_series(self) -> bool:
         """Whether sums carry each other's set-up: where there are several, the mode can, and no client comes back."""
-        several = self.run.noise is None and self.n_sums > 1
+        several = self.run.is_exact and self.n_sums > 1
         return several and self.mode.make_series is not None and not self.run.dropout_anew
 
     def _dropouts(self, number: int) -> Mapping[PartyId, int]:
@@ -386,7 +362,7 @@ class _ClosedForm:
         }
 
     def _clipped(self, clients: Mapping[PartyId, Any]) -> dict[str, Any]:
-        if self.run.noise is None:
+        if self.run.is_exact:
             return {}
         kept = (CLIPPED_ROWS, CLIPPED_CONTRIBUTION)
         return {"clipped": sum(int(rows.memory.get(key, 0)) for rows in clients.values() for key in kept)}

@@ -19,7 +19,6 @@ from secagg.config import MAX_CLIENTS
 from simulations.command_line.shared_arguments import DataOptions, format_option, modes_option
 from simulations.compare.baselines import BASELINES, Averaging
 from simulations.compare.dpsgd import DPSGD, METHODS
-from simulations.compare.dropouts import Dropouts
 from simulations.data.partitions import Partition, parse_partition
 
 
@@ -88,14 +87,9 @@ class FederationOptions:
             )
 
     @property
-    def partitions(self) -> tuple[Partition, ...]:
+    def partitions(self) -> tuple[str, ...]:
         """The different ways to deal the rows."""
-        return tuple({way.name: way for way in self.partition}.values())
-
-    @property
-    def dropouts(self) -> Dropouts:
-        """Who vanishes."""
-        return Dropouts(rate=self.dropout, anew=self.dropout_anew, seed=self.seed)
+        return tuple(dict.fromkeys(way.name for way in self.partition))
 
 
 def _baselines(text: str) -> tuple[Averaging | DPSGD, ...]:

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from analytic.agreeing import Agreement
 from analytic.row_format import RowFormat
 from analytic_secagg.console.arguments import Configurable, Option, parse_options
 from analytic_secagg.console.declaration import changed
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
-from analytic_secagg.learners import DEFAULT_ALPHAS, LEARNERS, LearnerEntry, Thresholds
-from analytic_secagg.modes import MODES, Mode
+from analytic_secagg.learners import CROSS_VALIDATED, DEFAULT_ALPHAS, LEARNERS, LearnerEntry, Thresholds
 from simulations.compare.dpsgd import NEEDS_BUDGET
 from simulations.compare.options import CompareOptions
 from simulations.compare.privacy import FLAT
-from simulations.compare.run import SHARES, Noise, Run
+from simulations.compare.run import BASELINE, SHARES, Run
 from simulations.compare.tuning import Grid, Task, read_grids
 
 PRIVATE_FORMS: Mapping[str, Mapping[str, Any]] = {
@@ -39,41 +39,34 @@ ALWAYS: Mapping[str, Mapping[str, Any]] = {
 NEVER_CENTRED = ("deepafl", "safle")
 """The learners whose budget buys no mean."""
 
-PRIVATE_RIDGE = 0.01
-"""What every solve of a private form adds to the noise's own ridge, where nothing is stated."""
-
-PRIVATE_FORMAT = RowFormat(integer_bits=0, fraction_bits=16)
-"""Format of rows of norm 1."""
-
 PRIVATE: Mapping[str, Any] = {
-    "mode": MODES["plain"],
-    "ridge": PRIVATE_RIDGE,
-    "feature_format": PRIVATE_FORMAT,
+    "mode": "plain",
+    "ridge": 0.01,
+    "format": "Q0.16",
     "split": "drawn",
     "dropout_stage": "first",
+    "trust": "non-private",
+    "delta": 1e-5,
+    "unit": "record",
+    "adjacency": "add-remove",
+    "gram_share": 0.3,
+    "mean_share": 0.05,
+    "colluders": 1,
 }
-"""Fields of runs under noise, and of what is compared with them, that differ from those of exact runs."""
+"""Fields of runs in private form that differ from those of exact runs, with their defaults; rows have norm 1."""
 
 
-def product(axes: Mapping[str, Sequence[Any]], **common: Any) -> tuple[Run, ...]:
-    """Return a run for each combination of values, the last axis fastest.
+def product(*axes: Sequence[Mapping[str, Any]], **common: Any) -> tuple[Run, ...]:
+    """Return a run for each combination, the last axis fastest.
 
     Args:
-        axes: values by field; those of a field ``with`` are several fields at once, by name.
+        axes: the values of each, as fields of a run.
         common: fields that all runs share.
-
-    Raises:
-        UsageError: an axis without a value, or a run that cannot be.
     """
-    if empty := [name for name, values in axes.items() if not values]:
-        raise UsageError(f"a comparison needs at least one {', one '.join(empty)}")
-    runs = []
-    for values in itertools.product(*axes.values()):
-        fields = dict(common)
-        for name, value in zip(axes, values, strict=True):
-            fields |= value if name == "with" else {name: value}
-        runs.append(Run(**fields))
-    return tuple(runs)
+    return tuple(
+        Run(**common, **{name: value for own in several for name, value in own.items()})
+        for several in itertools.product(*axes)
+    )
 
 
 def private_run(learner: str, options: Mapping[str, Option] | None = None, **fields: Any) -> Run:
@@ -82,7 +75,7 @@ def private_run(learner: str, options: Mapping[str, Option] | None = None, **fie
     Args:
         learner: one of ``PRIVATE_FORMS``.
         options: its own.
-        fields: others of ``Run``; ``noise`` among them.
+        fields: others of ``Run``.
 
     Raises:
         UsageError: an option that the private form does not have.
@@ -95,19 +88,17 @@ def private_run(learner: str, options: Mapping[str, Option] | None = None, **fie
         )
     whole = {name: value for name, value in {**known, **own}.items() if value is not None}
     depth = whole.get("n_layers", whole.get("n_rounds"))
-    named = {"label": learner if depth is None else f"{learner} with T = {depth}"}
-    noise = fields.get("noise") or Noise()
+    label = learner if depth is None else f"{learner} with T = {depth}"
+    stated = {**PRIVATE, **fields, "options": {**ALWAYS.get(learner, {}), **whole}}
     if learner in NEVER_CENTRED:
-        noise = replace(noise, mean_share=0.0)
-    return Run(
-        learner=learner, options={**ALWAYS.get(learner, {}), **whole}, **{**PRIVATE, **named, **fields, "noise": noise}
-    )
+        stated["mean_share"] = 0.0
+    return Run(learner=learner, label=label, **stated)
 
 
 def private_tasks(
     run: Run,
     epsilons: Iterable[float],
-    modes: Sequence[Mode],
+    modes: Sequence[Mapping[str, Any]],
     *,
     seeds: range,
     grid: Grid | None = None,
@@ -118,19 +109,17 @@ def private_tasks(
     Args:
         run: a learner's private form.
         epsilons: budgets.
-        modes: over each of which distributed noise runs; what the server may see travels in the clear.
+        modes: over each of which distributed noise runs, as fields of a run; what the server may see travels in the
+            clear.
         seeds: of the repetitions, each with another split, deal and noise.
         grid: settings that are chosen for each budget.
         tune_seeds: how many repetitions' training rows they are chosen on.
     """
-    assert run.noise is not None
-    in_clear = MODES["plain"]
-    exact = replace(run, mode=in_clear, noise=replace(run.noise, trust="non-private", epsilon=None))
-    yield Task(runs=tuple(replace(exact, seed=seed) for seed in seeds))
-    kinds = [("distributed", mode) for mode in modes] + [("central", in_clear), ("local", in_clear)]
+    exact = run.but(trust="non-private", target_epsilon=None, delta=None, mode="plain", mode_options={})
+    yield Task(runs=tuple(exact.but(seed=seed) for seed in seeds))
+    kinds = [*({"trust": "distributed", **mode} for mode in modes), {"trust": "central"}, {"trust": "local"}]
     for epsilon in sorted(set(epsilons)):
-        noises = {trust: replace(run.noise, trust=trust, epsilon=epsilon) for trust, _ in kinds}  # type: ignore[arg-type]
-        runs = tuple(replace(run, mode=mode, noise=noises[trust], seed=seed) for trust, mode in kinds for seed in seeds)
+        runs = tuple(run.but(target_epsilon=epsilon, seed=seed, **kind) for kind in kinds for seed in seeds)
         yield Task(runs=runs, grid=grid or {}, seeds=tuple(seeds[:tune_seeds]))
 
 
@@ -139,7 +128,7 @@ def flat(run: Run) -> Run | None:
     if run.learner != "deepafl" or not run.options["n_layers"]:
         return None
     rest = {name: value for name, value in PRIVATE_FORMS["random"].items() if name != "d_phi"}
-    return replace(run, learner="random", label=FLAT, options={"d_phi": run.options["d_phi"], **rest})
+    return run.but(learner="random", label=FLAT, options={"d_phi": run.options["d_phi"], **rest})
 
 
 def with_shares(entry: LearnerEntry) -> LearnerEntry:
@@ -161,30 +150,31 @@ def tasks_of(options: CompareOptions, dataset: Dataset) -> list[Task]:
         entries = tuple(entry for entry in entries if not entry.labels_only)
     with_options = [mode for mode in federation.modes if mode.options]
     own = parse_options(learning.own, (*learning.learner, *learning.baselines, *with_options))
-    modes = tuple(
-        replace(mode.with_options(**own.get(mode.name, {})), promised=federation.dropouts.promise)
-        for mode in federation.modes
-    )
+    modes = [{"mode": mode.name, "mode_options": own.get(mode.name, {})} for mode in federation.modes]
     if options.privacy.epsilon is None and any(one.is_private for one in learning.baselines):
         raise UsageError(NEEDS_BUDGET)
     gradient = [one for one in learning.baselines if not one.is_private]
     sizes = _sizes(learning.sweep, (*entries, *gradient), own)
-    deals: dict[str, Sequence[Any]] = {"clients": federation.clients, "partition": federation.partitions}
+    deals = [
+        {"clients": n, "partition": way} for n, way in itertools.product(federation.clients, federation.partitions)
+    ]
     common = {"dropout": federation.dropout, "dropout_anew": federation.dropout_anew, "seed": federation.seed}
     closed_forms = product(
-        {"with": [size for entry in entries for size in sizes[entry.name]], **deals, "mode": modes},
-        feature_format=learning.feature_format,
-        target_format=learning.target_format,
-        ridge=learning.ridge or 0.0,
+        [size for entry in entries for size in sizes[entry.name]],
+        deals,
+        modes,
+        format=str(learning.feature_format) if isinstance(learning.feature_format, RowFormat) else None,
+        agreement=learning.feature_format if isinstance(learning.feature_format, Agreement) else None,
+        target_format=None if learning.target_format is None else str(learning.target_format),
+        ridge=None if learning.ridge == CROSS_VALIDATED else learning.ridge or 0.0,
         ri_gamma=learning.ri,
         evaluate=learning.evaluate,
         explain=options.output.explain,
         **common,
     )
-    methods = [size for one in gradient for size in sizes[one.name]]
-    beside = product({"with": methods, **deals}, mode=None, **common) if methods else ()
-    found = [Task(runs=(run,)) for run in (*closed_forms, *beside)]
-    return found if options.privacy.epsilon is None else [*found, *_private(options, own, modes)]
+    beside = product([size for one in gradient for size in sizes[one.name]], deals, mode=BASELINE, **common)
+    found = [Task(runs=(*closed_forms, *beside))]
+    return found if options.privacy.epsilon is None else [*found, *_private(options, own, deals, modes)]
 
 
 def _sizes(
@@ -206,7 +196,12 @@ def _sizes(
     return {name: sizes or [{"learner": name, "options": own[name]}] for name, sizes in found.items()}
 
 
-def _private(options: CompareOptions, own: Mapping[str, Mapping[str, Option]], modes: Sequence[Mode]) -> Iterator[Task]:
+def _private(
+    options: CompareOptions,
+    own: Mapping[str, Mapping[str, Option]],
+    deals: Sequence[Mapping[str, Any]],
+    modes: Sequence[Mapping[str, Any]],
+) -> Iterator[Task]:
     """Yield every budget of each learner that has a private form; a deep learner's T = 0 beside it."""
     privacy, federation = options.privacy, options.federation
     names = [entry.name for entry in options.learning.learner]
@@ -221,25 +216,20 @@ def _private(options: CompareOptions, own: Mapping[str, Mapping[str, Option]], m
     stated = {name: flags | own[name].keys() for name in private}
     stated |= {one.name: set(own[one.name]) for one in methods}
     grids = read_grids(privacy.tune, takers, stated)
-    noise = Noise(
-        delta=privacy.delta,
-        unit=privacy.unit,
-        adjacency=privacy.adjacency,
-        gram_share=privacy.gram_share,
-        mean_share=privacy.mean_share,
-        promise=privacy.promise,
-        colluders=privacy.colluders,
-    )
-    common: dict[str, Any] = {"dropout": federation.dropout, "dropout_anew": federation.dropout_anew, "noise": noise}
-    if isinstance(options.learning.ridge, float):
-        common["ridge"] = options.learning.ridge
+    common: dict[str, Any] = {
+        "dropout": federation.dropout,
+        "dropout_anew": federation.dropout_anew,
+        "ridge": PRIVATE["ridge"] if options.learning.ridge is None else options.learning.ridge,
+        "promised_survivors": privacy.promise,
+        **{name: getattr(privacy, name) for name in ("delta", "unit", "adjacency", "colluders", *SHARES)},
+    }
     epsilons = privacy.epsilon or ()
     again: dict[str, Any] = {
         "seeds": range(federation.seed, federation.seed + privacy.seeds),
         "tune_seeds": privacy.tune_seeds,
     }
-    for name, clients, partition in itertools.product(private, federation.clients, federation.partitions):
-        run = private_run(name, own[name], clients=clients, partition=partition, **common)
+    for name, deal in itertools.product(private, deals):
+        run = private_run(name, own[name], **deal, **common)
         yield from private_tasks(run, epsilons, modes, **again, grid=grids[name])
         if (without_depth := flat(run)) is not None:
             grid = {setting: values for setting, values in grids[name].items() if setting not in ("n_layers", "d_f")}
@@ -250,15 +240,18 @@ def _private(options: CompareOptions, own: Mapping[str, Mapping[str, Option]], m
             run = Run(
                 learner=one.name,
                 options=own[one.name],
-                mode=None,
-                clients=federation.clients[0],
-                partition=federation.partitions[0],
-                noise=Noise(trust="central", epsilon=epsilon, delta=privacy.delta),
+                mode=BASELINE,
+                **deals[0],
                 split="drawn",
+                trust="central",
+                target_epsilon=epsilon,
+                delta=privacy.delta,
+                unit="record",
+                adjacency="add-remove",
             )
             seeds = again["seeds"]
             yield Task(
-                runs=tuple(replace(run, seed=seed) for seed in seeds),
+                runs=tuple(run.but(seed=seed) for seed in seeds),
                 grid={**kept, **grids[one.name]},
                 seeds=tuple(seeds[: privacy.tune_seeds]),
             )

@@ -39,7 +39,7 @@ class Budgets:
     @property
     def title(self) -> str:
         """Learner, cohort and partition."""
-        return f"{self.first.learner}, {self.first.clients} clients, {self.first.partition}"
+        return f"{self.first.label}, {self.first.clients} clients, {self.first.partition}"
 
     @property
     def noisy(self) -> tuple[RunRecord, ...]:
@@ -75,7 +75,7 @@ def budgets(records: Iterable[RunRecord]) -> Iterator[Budgets]:
     every = list(records)
     beside = repetitions(one for one in every if one.is_baseline and one.trust is not None)
     private = repetitions(one for one in every if one.is_private)
-    for key, group in groupby(private, key=lambda one: (one.first.learner, one.first.clients, one.first.partition)):
+    for key, group in groupby(private, key=lambda one: (one.first.label, one.first.clients, one.first.partition)):
         same = tuple(one for one in beside if (one.first.clients, one.first.partition) == key[1:])
         yield Budgets(tuple(group), same)
 
@@ -100,7 +100,7 @@ def statement(one: Budgets, dataset: DatasetRecord) -> Iterator[str]:
         yield "Over plain the server sees every upload, whose own share of noise is too little: it is no such sum."
     yield "Central: whoever sees the model, if the server is trusted with the exact totals and adds the noise."
     yield "Local: every upload is private on its own; no secure sum is needed."
-    is_safle = first.learner.startswith("safle")
+    is_safle = first.learner == "safle"
     ball = "has a one in every group" if is_safle else "is clipped in exact integers to the public norm 1"
     yield (
         f"Every row {ball}; format, number of classes, largest number of rows, clip, thresholds and the sign of "
@@ -108,7 +108,7 @@ def statement(one: Budgets, dataset: DatasetRecord) -> Iterator[str]:
         "people would add up."
     )
     shared = [one.of("distributed", epsilon).first for epsilon in one.epsilons]
-    yield from tuning_sentences(first.learner, ((run.target_epsilon or 0.0, run.tuned) for run in shared))
+    yield from tuning_sentences(first.label, ((run.target_epsilon or 0.0, run.tuned) for run in shared))
     if one.beside:
         yield "dpsgd: a softmax head by Opacus for who trusts the server with exact gradients; rows of norm 1."
         yield from tuning_sentences("dpsgd", ((run.first.target_epsilon or 0.0, run.first.tuned) for run in one.beside))
@@ -143,7 +143,7 @@ def difference(ours: Repetitions, theirs: Repetitions, dataset: DatasetRecord) -
     error = standard_error(pairs, n_train=dataset.train_rows, n_test=dataset.test_rows)
     own, other = ours.records[-1], theirs.records[-1]
     return (
-        f"{own.learner}, distributed, minus {other.learner} at epsilon {other.target_epsilon:g}: "
+        f"{own.label}, distributed, minus {other.label} at epsilon {other.target_epsilon:g}: "
         f"{statistics.fmean(pairs):+.4f}, standard error {error:.4f} over {len(pairs)} overlapping splits; "
         f"{other.messages_per_client} rounds and {other.bytes_up_per_client / 1e6:.3g} MB a client against {own.sums} "
         f"sums and {own.bytes_up_per_client / 1e6:.3g} MB."
@@ -183,7 +183,7 @@ def depth_verdicts(every: Sequence[Budgets]) -> Iterator[tuple[Budgets, str]]:
     for deep in every:
         for flat in every:
             same = (flat.first.clients, flat.first.partition) == (deep.first.clients, deep.first.partition)
-            if same and flat.first.learner == FLAT and deep.first.option("n_layers"):
+            if same and flat.first.label == FLAT and deep.first.option("n_layers"):
                 for sentence in depth_verdict(deep, flat):
                     yield deep, sentence
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import ConfigDict, Field
 
 from simulations.compare.evaluated import EvaluationRecord, RegressionEvaluationRecord
-from simulations.compare.run import BASELINE, Split, Stage, Trust
+from simulations.compare.run import Run
 from simulations.compare.tuning import Tuned
 from simulations.report.columns import Column, error_text, human_bytes, percent, yes_or_no
 from simulations.report.document import (
     Count,
-    FormatName,
     Natural,
     NotNegative,
     Part,
@@ -21,9 +20,6 @@ from simulations.report.document import (
     Record,
     Sha256,
 )
-
-Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
-"""Written as it came: 1 does not become 1.0."""
 
 Cost = Literal["bytes", "messages", "seconds"]
 
@@ -49,69 +45,13 @@ class ChoiceRecord(Record, title="choice"):
     """Which ridge is taken: least, or one-standard-error."""
 
 
-class Asked(Record, title="asked"):
-    """What was asked for: a run's own fields, null where one has no meaning for what was trained."""
-
-    mode: Annotated[str, Column(heading="mode")]
-    """How the sums were made: plain, masked, ...; baseline for gradient methods, which are no closed forms."""
-    learner: Annotated[str, Column(heading="learner")]
-    """The closed form (afl, fedhip, deepafl, ...) or gradient method, with the size that --sweep gave it, or its depth
-    where it is private."""
-    options: Mapping[str, str | Number | bool | tuple[Number, ...]]
-    """Parameters of its own: those that were set, others have their defaults; all of gradient methods and private
-    forms."""
-    clients: Annotated[Count, Column(heading="clients")]
-    """Clients of the cohort."""
-    partition: Annotated[str, Column(heading="partition")]
-    """How training rows were dealt: iid, dirichlet:ALPHA or shards:S."""
-    split: Split
-    """Whether the test rows are the data set's own, or drawn anew from all rows by the seed."""
-    seed: Natural
-    """Seed of partition, dropouts, clients' own test rows, a drawn split, batches and simulated noise."""
-    ridge: NotNegative | None
-    """Penalty of the solve, in the features' own units squared; null where the run chose its own, see choice, and for
-    gradient methods."""
-    ri_gamma: NotNegative | None
-    """What each client added to its Gram's diagonal; null for gradient methods."""
-    format: FormatName | None
-    """Fixed-point format of the features; null for gradient methods."""
-    target_format: FormatName | None
-    """Fixed-point format of real targets; null for class labels."""
-    agreement: str | None
-    """How columns, and real targets, were made alike by sums before: agreed (each scaled by a power of two), or
-    standardised; null where they were taken as they are."""
-    dropout: Annotated[float, Field(ge=0, lt=1)]
-    """Part of the cohort that vanished before its vector was sent."""
-    dropout_anew: bool
-    """Whether every sum lost other clients (inconsistent participation) or all the same ones."""
-    dropout_stage: Stage
-    """Whether each of them vanished at a stage that was drawn, or before its first message."""
-    trust: Trust | None
-    """Who adds noise: every client, the server, every upload for itself; non-private for exact totals that are solved
-    like noisy ones; null for exact runs, here and below."""
-    target_epsilon: Positive | None
-    """The budget that was asked for; null without noise."""
-    delta: Positive | None
-    """Delta of the promise."""
-    unit: Literal["record", "client"] | None
-    """Who is protected."""
-    adjacency: str | None
-    """What a neighbouring data set is."""
-    gram_share: NotNegative | None
-    """Part of the statistics' budget that goes to the Gram matrix; null for dpsgd, here and below."""
-    mean_share: NotNegative | None
-    """Part of the whole budget that buys the rows' mean."""
-    promised_survivors: Count | None
-    """Fewest clients of any total that is released."""
-    colluders: Natural | None
-    """Clients whose noise counts for nothing."""
-
-
-class RunRecord(Asked, title="run"):
+class RunRecord(Run, title="run"):
     """One model that was trained: a closed form over a mode, exact or under noise, or a gradient method.
 
     Fields are null where they say nothing of it.
     """
+
+    model_config = ConfigDict(extra="ignore")
 
     survivors: Annotated[Count | None, Column(heading="survi-\nvors")] = None
     """Clients whose vectors are in a sum; the fewest of any sum where they differ. Of fedavg and fedprox those that
@@ -244,21 +184,6 @@ class RunRecord(Asked, title="run"):
     """What the protocol says about the largest sum."""
 
     @property
-    def is_baseline(self) -> bool:
-        """Whether a gradient method was trained."""
-        return self.mode == BASELINE
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether a closed form was trained, and a law says which bytes it has."""
-        return not self.is_baseline and self.trust is None
-
-    @property
-    def is_private(self) -> bool:
-        """Whether a closed form was trained in its private form."""
-        return not self.is_baseline and self.trust is not None
-
-    @property
     def quality(self) -> float:
         """Accuracy, or R2 of real targets."""
         found = self.test_r2 if self.test_accuracy is None else self.test_accuracy
@@ -280,7 +205,7 @@ class RunRecord(Asked, title="run"):
     @property
     def but_for_the_seed(self) -> str:
         """What was asked for, as text, without the seed: equal for repetitions of one thing."""
-        return str([(name, getattr(self, name)) for name in Asked.model_fields if name != "seed"])
+        return str([(name, getattr(self, name)) for name in Run.model_fields if name != "seed"])
 
     def option(self, name: str) -> Any:
         """Return the value of an option; None where it has its default."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from analytic.agreeing import Agreement
 from analytic.row_format import RowFormat
 from analytic.sensitivity import Adjacency, Unit
-from analytic_secagg.console.arguments import Option
 from analytic_secagg.errors import UsageError
-from analytic_secagg.modes import MODES, Mode
+from analytic_secagg.modes import Mode, find_mode
 from secagg import PartyId
 from simulations.compare.dropouts import Dropouts
-from simulations.data.partitions import Partition
+from simulations.report.columns import Column
+from simulations.report.document import Count, FormatName, Natural, NotNegative, Positive, Record
 
 Trust = Literal["distributed", "central", "local", "non-private"]
 NOISY: tuple[Trust, ...] = ("distributed", "central", "local")
@@ -24,123 +26,123 @@ Stage = Literal["drawn", "first"]
 BASELINE = "baseline"
 """Stands for the mode of gradient methods, which make no sums of statistics."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Noise:
-    """Differential privacy of a run.
-
-    Args:
-        trust: who adds noise: every client, the server, every upload for itself, nobody.
-        epsilon: the budget; None for exact totals that are solved like noisy ones.
-        delta, unit, adjacency, gram_share, mean_share: as in ``PrivacyPlan``.
-        promise: fewest clients of a released total; None promises all that the dropouts leave.
-        colluders: clients whose shares of noise count for nothing.
-    """
-
-    trust: Trust = "non-private"
-    epsilon: float | None = None
-    delta: float = 1e-5
-    unit: Unit = "record"
-    adjacency: Adjacency = "add-remove"
-    gram_share: float = 0.3
-    mean_share: float = 0.05
-    promise: int | None = None
-    colluders: int = 1
-
-
 SHARES = ("gram_share", "mean_share")
 """Settings of the noise that can be tuned like options of a learner."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """A learner or gradient method, trained once.
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as JSON has them; formats as text."""
+    return {name: str(value) if isinstance(value, RowFormat) else value for name, value in options.items()}
 
-    Args:
-        learner: a name in ``LEARNERS`` or ``METHODS``.
-        options: its own; those that are left out have their defaults.
-        label: its name in reports, with its size where several are compared; empty for ``learner``.
-        mode: how sums are made; None for gradient methods.
-        clients: the cohort.
-        partition: how training rows are dealt.
-        ridge: penalty of the solve, or ``cv`` for one that the run chooses.
-        ri_gamma: what each client adds to its Gram's diagonal.
-        feature_format: fixed-point format of features, or how their columns, and real targets, are agreed on by sums;
-            None looks at all training rows, for simulations only.
-        target_format: the same of real targets.
-        dropout: part of the clients whose vectors never arrive.
-        dropout_anew: whether every sum loses other clients or all the same ones.
-        dropout_stage: when lost clients vanish: at a stage drawn for each, or before their first message.
-        noise: differential privacy; None for exact totals.
-        split: whether test rows are the data set's own; or drawn anew from all rows with the seed; or, to choose
-            settings, the last fifth of training rows that are drawn so.
-        seed: draws partitions, dropouts, clients' own test rows, splits, batches and simulated noise.
-        evaluate: whether the model is judged through one more sum, over clients that hold the test rows.
-        explain: whether the record holds what the mode says of its guarantees and costs.
 
-    Raises:
-        UsageError: a number out of range, a mode that cannot serve these clients, or a promise that cannot be kept.
-    """
+Options = Annotated[
+    Mapping[str, Any],
+    PlainSerializer(_plain),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {
+                "anyOf": [
+                    {"type": "string"},
+                    {"type": "number"},
+                    {"type": "boolean"},
+                    {"type": "array", "items": {"type": "number"}},
+                ]
+            },
+        }
+    ),
+]
+"""Values by name."""
 
+
+class Run(Record, title="asked"):
+    """A learner or gradient method, trained once: what is asked for. A field is null where it has no meaning for it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mode: Annotated[str, Column(heading="mode")]
+    """How the sums are made: plain, masked, ...; baseline for gradient methods, which are no closed forms."""
+    label: Annotated[str, Column(heading="learner")] = ""
+    """The learner as reports call it: its name, with the size that --sweep gave it, or its depth if it is private."""
     learner: str
-    options: Mapping[str, Option] = field(default_factory=dict)
-    label: str = ""
-    mode: Mode | None
-    clients: int = 20
-    partition: Partition
-    ridge: float | Literal["cv"] = 0.0
-    ri_gamma: float = 0.0
-    feature_format: RowFormat | Agreement | None = None
-    target_format: RowFormat | None = None
-    dropout: float = 0.0
-    dropout_anew: bool = False
-    dropout_stage: Stage = "drawn"
-    noise: Noise | None = None
+    """The closed form (afl, fedhip, deepafl, ...) or gradient method (fedavg, fedprox, dpsgd)."""
+    options: Options = Field(default_factory=dict)
+    """Parameters of its own: those that were set, others have their defaults; all of gradient methods and private
+    forms."""
+    mode_options: Options = Field(default_factory=dict)
+    """Parameters of the mode's own that were set: helpers and corrupt of a committee."""
+    clients: Annotated[Count, Column(heading="clients")] = 20
+    """Clients of the cohort."""
+    partition: Annotated[str, Column(heading="partition")]
+    """How training rows are dealt: iid, dirichlet:ALPHA or shards:S."""
     split: Split = "given"
-    seed: int = 0
-    evaluate: bool = False
-    explain: bool = False
-
-    def __post_init__(self) -> None:
-        if self.clients < 1 or self.seed < 0:
-            raise UsageError(f"clients must be at least 1 and a seed at least 0, not {self.clients}, {self.seed}")
-        noise = self.noise if self.noise and self.noise.trust == "distributed" else None
-        if noise is not None and not 1 <= self.promised <= self.survivors:
-            raise UsageError(
-                f"{self.promised} survivors are promised and {self.survivors} of {self.clients} stay: no total would "
-                "be released. Promise fewer; each client then adds more noise"
-            )
-        if self.mode is not None:
-            self.dropouts.check(self.mode, self.parties, min_survivors=self.promised if noise else None)
-        if noise is not None and self.mode is not None:
-            assumed = self.mode.guarantee(self.parties, min_survivors=self.promised).assumed_colluders
-            if noise.colluders < assumed:
-                raise UsageError(
-                    f"{self.mode.name} of {self.clients} clients is planned for {assumed} that collude, who know their "
-                    f"shares of the noise, and --colluders is {noise.colluders}: state {assumed}, or ask fewer clients"
-                )
-            if noise.colluders >= self.promised:
-                raise UsageError(
-                    f"{noise.colluders} colluders among {self.promised} promised survivors leave nobody whose noise "
-                    "counts; tolerate fewer"
-                )
+    """Whether the test rows are the data set's own; or drawn anew from all rows by the seed; or, to choose settings,
+    the last fifth of training rows that are drawn so."""
+    seed: Natural = 0
+    """Seed of partition, dropouts, clients' own test rows, a drawn split, batches and simulated noise."""
+    ridge: NotNegative | None = 0.0
+    """Penalty of the solve, in the features' own units squared; null where the run chooses its own, see choice, and for
+    gradient methods."""
+    ri_gamma: NotNegative = 0.0
+    """What each client adds to its Gram's diagonal."""
+    format: FormatName | None = None
+    """Fixed-point format of the features; null for gradient methods."""
+    target_format: FormatName | None = None
+    """Fixed-point format of real targets; null for class labels."""
+    agreement: Agreement | None = None
+    """How columns, and real targets, are made alike by sums before: agreed (each scaled by a power of two), or
+    standardised; null where they are taken as they are."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Part of the cohort that vanishes before its vector is sent."""
+    dropout_anew: bool = False
+    """Whether every sum loses other clients (inconsistent participation) or all the same ones."""
+    dropout_stage: Stage = "drawn"
+    """Whether each of them vanishes at a stage that is drawn, or before its first message."""
+    trust: Trust | None = None
+    """Who adds noise: every client, the server, every upload for itself; non-private for exact totals that are solved
+    like noisy ones; null for exact runs, here and below."""
+    target_epsilon: Positive | None = None
+    """The budget; null without noise."""
+    delta: Positive | None = None
+    """Delta of the promise; null without noise."""
+    unit: Unit | None = None
+    """Who is protected."""
+    adjacency: Adjacency | None = None
+    """What a neighbouring data set is."""
+    gram_share: float | None = None
+    """Part of the statistics' budget that goes to the Gram matrix; null for dpsgd, here and below."""
+    mean_share: float | None = None
+    """Part of the whole budget that buys the rows' mean."""
+    promised_survivors: Count | None = None
+    """Fewest clients of any total that is released; null where clients do not share the noise."""
+    colluders: Natural | None = None
+    """Clients whose noise counts for nothing."""
+    evaluate: Annotated[bool, Field(exclude=True)] = False
+    """Whether the model is judged through one more sum, over clients that hold the test rows."""
+    explain: Annotated[bool, Field(exclude=True)] = False
+    """Whether the record holds what the mode says of its guarantees and costs."""
 
     @property
-    def name(self) -> str:
-        """Its learner's name in reports."""
-        return self.label or self.learner
+    def is_baseline(self) -> bool:
+        """Whether a gradient method is trained."""
+        return self.mode == BASELINE
 
     @property
-    def mode_name(self) -> str:
-        """Its mode's name in reports."""
-        return BASELINE if self.mode is None else self.mode.name
+    def is_exact(self) -> bool:
+        """Whether a closed form is trained, and a law says which bytes it has."""
+        return not self.is_baseline and self.trust is None
+
+    @property
+    def is_private(self) -> bool:
+        """Whether a closed form is trained in its private form."""
+        return not self.is_baseline and self.trust is not None
 
     @property
     def title(self) -> str:
         """Its name in a progress bar."""
-        noise = self.noise
-        budget = "" if noise is None else f", {noise.trust}{'' if noise.epsilon is None else f' {noise.epsilon:g}'}"
-        return f"{self.name} {self.mode_name}{budget}, {self.clients} clients, {self.partition.name}"
+        budget = "" if self.target_epsilon is None else f" {self.target_epsilon:g}"
+        noise = "" if self.trust is None else f", {self.trust}{budget}"
+        return f"{self.label or self.learner} {self.mode}{noise}, {self.clients} clients, {self.partition}"
 
     @property
     def parties(self) -> tuple[PartyId, ...]:
@@ -153,30 +155,58 @@ class Run:
         return Dropouts(rate=self.dropout, anew=self.dropout_anew, seed=self.seed)
 
     @property
-    def survivors(self) -> int:
+    def stays(self) -> int:
         """Number of clients whose vectors arrive."""
         return self.clients - self.dropouts.n_lost(self.clients)
 
     @property
-    def promised(self) -> int:
-        """Fewest clients of any total that is released under noise."""
-        promise = None if self.noise is None else self.noise.promise
-        return self.survivors if promise is None else promise
+    def min_survivors(self) -> int | None:
+        """Fewest clients of a total that clients' own noise needs; None of others."""
+        if self.trust != "distributed":
+            return None
+        return self.stays if self.promised_survivors is None else self.promised_survivors
 
-    @property
-    def agreement(self) -> Agreement | None:
-        """How columns are agreed on; None where they are taken as they are."""
-        return self.feature_format if isinstance(self.feature_format, Agreement) else None
+    def mode_of_sums(self) -> Mode:
+        """Return the mode; its sparse graphs are planned for the run's dropouts.
+
+        Raises:
+            UsageError: no such mode, an option that it does not have, a cohort that it cannot serve, or a promise that
+                cannot be kept.
+        """
+        mode = replace(find_mode(self.mode).with_options(**self.mode_options), promised=self.dropouts.promise)
+        promised, colluders = self.min_survivors, self.colluders or 0
+        if promised is not None and not 1 <= promised <= self.stays:
+            raise UsageError(
+                f"{promised} survivors are promised and {self.stays} of {self.clients} stay: no total would be "
+                "released. Promise fewer; each client then adds more noise"
+            )
+        self.dropouts.check(mode, self.parties, min_survivors=promised)
+        if promised is None:
+            return mode
+        assumed = mode.guarantee(self.parties, min_survivors=promised).assumed_colluders
+        if colluders < assumed:
+            raise UsageError(
+                f"{mode.name} of {self.clients} clients is planned for {assumed} that collude, who know their "
+                f"shares of the noise, and --colluders is {colluders}: state {assumed}, or ask fewer clients"
+            )
+        if colluders >= promised:
+            raise UsageError(
+                f"{colluders} colluders among {promised} promised survivors leave nobody whose noise counts; "
+                "tolerate fewer"
+            )
+        return mode
+
+    def but(self, **changes: Any) -> Self:
+        """Return the run with other values of fields."""
+        return self.model_copy(update=changes)
 
     def with_settings(self, chosen: Mapping[str, Any]) -> Self:
         """Return the run with other options, and other shares of its budget."""
         shares = {name: value for name, value in chosen.items() if name in SHARES}
         options = {name: value for name, value in chosen.items() if name not in SHARES}
-        noise = replace(self.noise, **shares) if self.noise else None
-        return replace(self, options={**self.options, **options}, noise=noise)
+        return self.but(options={**self.options, **options}, **shares)
 
     def held_out(self, seed: int) -> Self:
         """Return the run that judges its settings on training rows alone, with the server's noise, as all trusts."""
-        noise = replace(self.noise, trust="central") if self.noise else None
-        mode = None if self.mode is None else MODES["plain"]
-        return replace(self, split="held-out", seed=seed, noise=noise, mode=mode)
+        mode = self.mode if self.is_baseline else "plain"
+        return self.but(split="held-out", seed=seed, mode=mode, mode_options={}, trust=self.trust and "central")

@@ -99,7 +99,7 @@ def accuracy_charts(comparison: Comparison) -> Iterator[Chart]:
 
 def path_charts(comparison: Comparison) -> Iterator[Chart]:
     """For each different choice the validation error by ridge, with its standard error."""
-    choices = {run.choice: run.learner for run in comparison.exact if run.choice}
+    choices = {run.choice: run.label for run in comparison.exact if run.choice}
     for choice, learner in choices.items():
         points = list(zip(choice.ridges, choice.error, choice.standard_error, strict=True))
         yield LineChart(
@@ -119,7 +119,7 @@ def path_charts(comparison: Comparison) -> Iterator[Chart]:
 def cost_charts(comparison: Comparison) -> Iterator[Chart]:
     """For each learner the bytes and the seconds of its modes."""
     for learner in comparison.learners:
-        runs = [run for run in comparison.exact if run.learner == learner]
+        runs = [run for run in comparison.exact if run.label == learner]
         whose = f"{learner}: " if len(comparison.learners) > 1 else ""
         yield bytes_chart(runs, whose)
         client = _by_mode(runs, lambda run: run.client_seconds)
@@ -175,10 +175,10 @@ def distinct(comparison: Comparison) -> Iterator[tuple[str, Budgets]]:
     groups: dict[tuple[object, ...], list[Budgets]] = {}
     for one in comparison.private:
         measured = tuple(run.quality for own in one.every for run in own.records)
-        groups.setdefault((one.first.learner, one.first.clients, measured), []).append(one)
+        groups.setdefault((one.first.label, one.first.clients, measured), []).append(one)
     for group in groups.values():
         partitions = ", ".join(one.first.partition for one in group)
-        yield f"{group[0].first.learner}, {group[0].first.clients} clients, {partitions}", group[0]
+        yield f"{group[0].first.label}, {group[0].first.clients} clients, {partitions}", group[0]
 
 
 def budget_chart(who: str, private: Budgets) -> LineChart:
@@ -220,7 +220,7 @@ def _words(lines: Mapping[str, Iterable[tuple[str, str]]]) -> str:
 def overview(comparison: Comparison) -> str:
     """One picture as an SVG file: accuracy by partition and bytes by mode of the first cohort and learner."""
     first = comparison.exact[0]
-    runs = [run for run in comparison.exact if (run.learner, run.clients) == (first.learner, first.clients)]
+    runs = [run for run in comparison.exact if (run.label, run.clients) == (first.label, first.clients)]
     charts = (next(accuracy_charts(comparison)), bytes_chart(runs, down=False))
     _, sentence = verdict(comparison)
 
@@ -265,15 +265,15 @@ def _frontier_charts(comparison: Comparison) -> Iterator[FrontierChart]:
     for cost, title in titles.items():
         families: dict[str, list[Dot]] = {}
         for point in shown:
-            learner, epsilon = point.first.learner, point.first.target_epsilon
+            label, epsilon = point.first.label, point.first.target_epsilon
             dot = Dot(
-                name=learner if epsilon is None else f"{learner}, epsilon {epsilon:g}",
+                name=label if epsilon is None else f"{label}, epsilon {epsilon:g}",
                 x=point.cost(cost),
                 y=point.quality,
                 noisy=epsilon is not None,
                 unbeaten=cost in (point.first.unbeaten or ()),
             )
-            families.setdefault(learner.partition(" ")[0], []).append(dot)
+            families.setdefault(label.partition(" ")[0], []).append(dot)
         best = [name for name, dots in families.items() if any(dot.unbeaten and not dot.noisy for dot in dots)]
         yield FrontierChart(
             title=f"For their {title} nothing that ran without noise beats {', '.join(best)}",
@@ -289,7 +289,7 @@ def _closed_forms(comparison: Comparison, n_clients: int) -> dict[str, list[floa
     for learner in comparison.learners:
         by_mode: dict[str, list[float]] = {}
         for run in comparison.exact:
-            if (run.learner, run.clients) == (learner, n_clients):
+            if (run.label, run.clients) == (learner, n_clients):
                 by_mode.setdefault(run.mode, []).append(run.quality)
         for modes, values in _merged(by_mode):
             which = f"all {len(modes)} modes" if len(modes) == len(by_mode) else ", ".join(modes)
@@ -300,10 +300,10 @@ def _closed_forms(comparison: Comparison, n_clients: int) -> dict[str, list[floa
 def _baselines(comparison: Comparison, n_clients: int) -> dict[str, list[float]]:
     """Accuracies by line; baselines that agree everywhere are one."""
     by_name: dict[str, list[float]] = {}
-    rounds = {one.learner: f"{one.messages_per_client} rounds" for one in comparison.baselines}
+    rounds = {one.label: f"{one.messages_per_client} rounds" for one in comparison.baselines}
     for one in comparison.baselines:
         if one.clients == n_clients:
-            by_name.setdefault(one.learner, []).append(one.quality)
+            by_name.setdefault(one.label, []).append(one.quality)
     return {f"{' = '.join(names)}, {rounds[names[0]]}": values for names, values in _merged(by_name)}
 
 

@@ -41,7 +41,7 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
     if comparison.baselines:
         names = ", ".join(
             dict.fromkeys(
-                f"{one.learner} with mu {one.option('mu'):g}" if one.option("mu") else one.learner
+                f"{one.label} with mu {one.option('mu'):g}" if one.option("mu") else one.label
                 for one in comparison.baselines
             )
         )
@@ -60,7 +60,7 @@ def verdict(comparison: Comparison) -> Finding:
     counted = ", ".join(
         f"{len(set(values))} {name}"
         for name, values in (
-            ("learners", [run.learner for run in runs]),
+            ("learners", [run.label for run in runs]),
             ("privacy modes", [run.mode for run in runs]),
             ("partitions", [run.partition for run in runs]),
             ("cohort sizes", [run.clients for run in runs]),
@@ -94,7 +94,7 @@ def _equality(runs: Sequence[RunRecord]) -> Iterator[Finding]:
 
 def _proof(runs: Sequence[RunRecord]) -> Iterator[Finding]:
     """Whether hashes are those of every machine; no fault where they are not, but said by name."""
-    found = dict.fromkeys(f"{run.learner}'s {name}" for run in runs for name in run.uncertified)
+    found = dict.fromkeys(f"{run.label}'s {name}" for run in runs for name in run.uncertified)
     if found:
         yield Mark.NOTICE, f"not certified, the bits are this machine's: {', '.join(found)}"
     else:
@@ -107,7 +107,7 @@ def _beside_float64(comparison: Comparison) -> Iterator[Finding]:
         runs = [
             run
             for run in comparison.exact
-            if run.learner == learner and run.float64_ridge_max_abs_weight_deviation is not None
+            if run.label == learner and run.float64_ridge_max_abs_weight_deviation is not None
         ]
         if not runs:
             continue
@@ -152,7 +152,7 @@ def _coarse(comparison: Comparison) -> Iterator[Finding]:
 def _choices(comparison: Comparison) -> Iterator[Finding]:
     """The ridges that runs chose, each once."""
     said = {
-        f"{run.learner} chose ridge {run.choice.ridge:g} of {len(run.choice.ridges)} from {run.choice.ridges[0]:g} to "
+        f"{run.label} chose ridge {run.choice.ridge:g} of {len(run.choice.ridges)} from {run.choice.ridges[0]:g} to "
         f"{run.choice.ridges[-1]:g}, by {run.choice.criterion} over {run.choice.folds} folds ({run.choice.rule})"
         for run in comparison.exact
         if run.choice
@@ -167,7 +167,7 @@ def _messages(comparison: Comparison) -> Iterator[Finding]:
         each = run.messages_per_sum or ()
         sums = f" in {run.sums} sums ({_counted(each)})" if len(each) > 1 else ""
         asked = f"heavy messages {run.heavy_messages_per_client}, messages {run.messages_per_client}{sums}"
-        said.setdefault(f"{run.mode}: {asked}", []).append(run.learner)
+        said.setdefault(f"{run.mode}: {asked}", []).append(run.label)
     for asked, learners in said.items():
         whose = f" [{', '.join(dict.fromkeys(learners))}]" if len(comparison.learners) > 1 else ""
         yield Mark.FINE, f"{asked}{whose}"
@@ -180,4 +180,4 @@ def _counted(numbers: tuple[int, ...]) -> str:
 
 
 def _case(run: RunRecord) -> str:
-    return f"{run.learner} {run.mode} with {run.clients} clients, {run.partition}"
+    return f"{run.label} {run.mode} with {run.clients} clients, {run.partition}"

@@ -128,7 +128,7 @@ def _groups(runs: tuple[RunRecord, ...]) -> list[list[RunRecord]]:
     """Return all modes of one learner on one partition and cohort together."""
     groups: dict[tuple[str, int, str], list[RunRecord]] = {}
     for run in runs:
-        groups.setdefault((run.learner, run.clients, run.partition), []).append(run)
+        groups.setdefault((run.label, run.clients, run.partition), []).append(run)
     return list(groups.values())
 
 

@@ -15,8 +15,8 @@ from analytic_secagg.learners import LEARNERS
 from simulations.compare.comparison import Comparison
 from simulations.compare.evaluated import EvaluationRecord, RegressionEvaluationRecord
 from simulations.compare.privacy import Budgets, depth_verdicts, statement
-from simulations.compare.record import Asked, RunRecord
-from simulations.compare.run import NOISY
+from simulations.compare.record import RunRecord
+from simulations.compare.run import NOISY, Run
 from simulations.report.columns import NONE, Rows, columns_of, human_bytes, rows_of, yes_or_no
 from simulations.report.document import Mark
 from simulations.report.findings import findings
@@ -24,7 +24,7 @@ from simulations.report.findings import findings
 EVALUATION_TITLE = "Judged through one more sum, by clients that hold the test rows"
 PERSONAL_TITLE = "Mean accuracy on a fifth of each client's own rows, kept for testing"
 
-WHO = {name: column for name, column in columns_of(RunRecord).items() if name in Asked.model_fields}
+WHO = {name: column for name, column in columns_of(RunRecord).items() if name in Run.model_fields}
 """The columns that say what ran."""
 
 COLUMNS = {name: column for name, column in columns_of(RunRecord).items() if not column.page_only}
@@ -50,8 +50,7 @@ def describe(comparison: Comparison) -> str:
     is_real = first.target_format is not None
     learned = f"{data.classes} {'real target' if is_real else 'class'}{_plural(data.classes, '' if is_real else 'e')}"
     targets = f", of targets {first.target_format}" if is_real else ""
-    entries = {name: LEARNERS.get(name.partition(" ")[0]) for name in comparison.learners}
-    linear = [name for name, entry in entries.items() if entry and "intercept" in entry.options]
+    linear = [name for name, run in comparison.learners.items() if "intercept" in LEARNERS[run.learner].options]
     is_default = is_real or first.agreement == Agreement.STANDARDISED
     has_one = {bool(comparison.learners[name].options.get("intercept", is_default)) for name in linear}
     intercept = f", {' and '.join('with' if own else 'without' for own in has_one)} an intercept" if linear else ""
@@ -71,7 +70,7 @@ def table_of(comparison: Comparison) -> Table:
     names, rows = rows_of([*exact, *baselines], columns)
     table, previous = _empty_table(names), None
     for run, row in zip((*exact, *baselines), rows, strict=True):
-        group = "baseline" if run.is_baseline else (run.learner, run.clients, run.partition)
+        group = "baseline" if run.is_baseline else (run.label, run.clients, run.partition)
         if previous not in (None, group):
             table.add_section()
         table.add_row(*map(_coloured, row), style="italic" if run.is_baseline else None)
@@ -189,7 +188,7 @@ def _parts(comparison: Comparison) -> Iterator[RenderableType]:
     longest = max(comparison.exact, key=lambda run: run.wall_seconds)
     memory = max(run.peak_rss_bytes or 0 for run in comparison.exact)
     yield Text(
-        f"longest run: {longest.learner} {longest.mode}, {longest.clients} clients, {longest.partition}: "
+        f"longest run: {longest.label} {longest.mode}, {longest.clients} clients, {longest.partition}: "
         f"{longest.wall_seconds:.1f} s; most memory of any: {human_bytes(memory)}"
     )
     for what, words in comparison.explanations.items():

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from analytic_secagg.modes import Mode, choose_modes
 from simulations.compare.plan import product
+from simulations.compare.run import BASELINE
 from simulations.compare.tuning import Task
-from simulations.data.partitions import parse_partition
 
 
 def learner(name: str, label: str = "", **options: Any) -> dict[str, Any]:
@@ -18,17 +17,16 @@ def learner(name: str, label: str = "", **options: Any) -> dict[str, Any]:
 
 def exact(
     *learners: Mapping[str, Any],
-    modes: Iterable[str | Mode] = ("plain",),
+    modes: Iterable[str] = ("plain",),
     clients: Iterable[int] = (6,),
     partitions: Iterable[str] = ("dirichlet:0.1",),
     baselines: Iterable[Mapping[str, Any]] = (),
     **common: Any,
 ) -> list[Task]:
     """Every learner over every cohort, partition and mode, and gradient methods on the same rows."""
-    deals = {"clients": tuple(clients), "partition": tuple(map(parse_partition, partitions))}
-    known = tuple(one if isinstance(one, Mode) else choose_modes([one])[0] for one in modes)
-    runs = product({"with": learners or (learner("afl"),), **deals, "mode": known}, **common)
+    ways = tuple(partitions)
+    deals = [{"clients": n_clients, "partition": way} for n_clients in clients for way in ways]
+    runs = product(learners or (learner("afl"),), deals, [{"mode": mode} for mode in modes], **common)
     shared = {name: value for name, value in common.items() if name in ("dropout", "dropout_anew", "seed")}
-    methods = tuple(baselines)
-    beside = product({"with": methods, **deals}, mode=None, **shared) if methods else ()
+    beside = product(tuple(baselines), deals, mode=BASELINE, **shared)
     return [Task(runs=(*runs, *beside))]

@@ -17,7 +17,7 @@ import pytest
 from support.extras import needs
 
 from analytic_secagg.learners import LEARNERS
-from analytic_secagg.modes import MODES, Mode, choose_modes
+from analytic_secagg.modes import choose_modes
 from simulations.__main__ import main
 from simulations.compare.comparison import Comparison
 
@@ -83,7 +83,7 @@ def test_a_frontier_has_every_size_and_what_nothing_beats(tmp_path: Path, monkey
     document = json.loads((tmp_path / "out.json").read_text())
     points = [run for run in document["runs"] if run["unbeaten"] is not None]
     sizes = ["afl", "random d_phi=8", "random d_phi=96"]
-    assert [(one["learner"], one["mode"]) for one in points if one["target_epsilon"] is None] == [
+    assert [(one["label"], one["mode"]) for one in points if one["target_epsilon"] is None] == [
         *itertools.product(sizes, ("plain", "masked")),
         ("fedavg rounds=1", "baseline"),
         ("fedavg rounds=3", "baseline"),
@@ -110,7 +110,7 @@ def test_a_frontier_has_every_size_and_what_nothing_beats(tmp_path: Path, monkey
             assert (cost in one["unbeaten"]) is not beaten, one
     assert len({cost for one in points for cost in one["unbeaten"]}) == 3
     (described,) = re.findall(r'aria-label="([^"]+)"', (tmp_path / "front.svg").read_text())
-    assert all(f"{one['learner']} " in described for one in points)
+    assert all(f"{one['label']} " in described for one in points)
     assert "afl, epsilon 8 " in described
 
 
@@ -161,10 +161,9 @@ def test_one_command_leaves_table_json_and_page(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_difference_from_pooled_ends_with_code_1_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, off_by_one: Mode
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], off_by_one: str
 ) -> None:
-    monkeypatch.setitem(MODES, "off-by-one", off_by_one)  # type: ignore[arg-type]
-    assert main(comparing("--modes", "plain,off-by-one", "--json", str(tmp_path / "out.json"))) == 1
+    assert main(comparing("--modes", f"plain,{off_by_one}", "--json", str(tmp_path / "out.json"))) == 1
     output = capsys.readouterr()
     assert output.err.startswith("error: NOT EQUAL: 1 of 2 runs differ from the pooled model of their survivors")
     assert "off-by-one with 4 clients, dirichlet:0.1" in output.err

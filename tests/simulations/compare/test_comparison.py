@@ -17,12 +17,13 @@ from analytic.errors import AnalyticError
 from analytic.row_format import RowFormat
 from analytic_secagg.datasets import Dataset, bundled
 from analytic_secagg.errors import UsageError
-from analytic_secagg.learners import LEARNERS, LearnerSettings
-from analytic_secagg.modes import Mode, choose_modes, find_mode
+from analytic_secagg.learners import LEARNERS
+from analytic_secagg.modes import choose_modes
 from secagg import Layout
 from simulations.__main__ import main
 from simulations.compare.comparison import Progress, compare
 from simulations.compare.evaluated import RegressionEvaluationRecord
+from simulations.compare.execute import build
 from simulations.compare.reference import accuracy, r2
 from simulations.compare.tuning import Task
 from simulations.report.document import Mark
@@ -40,6 +41,8 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "safle": {"n_buckets": 4, "n_bins": 32, "group_size": 1},
 }
 """Options that keep the learners quick."""
+
+INSTALLED = tuple(mode.name for mode in choose_modes(None))
 
 
 def small_digits() -> Dataset:
@@ -116,7 +119,7 @@ def test_labels_with_gaps_are_warned_about() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("digits", {"target_format": RowFormat.parse("Q3.8")}, "--target-format is for real targets"),
+        ("digits", {"target_format": "Q3.8"}, "--target-format is for real targets"),
         ("diabetes", {"baselines": (learner("fedavg"),)}, "--baselines and --epsilon are for class labels"),
     ],
 )
@@ -174,8 +177,8 @@ def test_survivors_alone_decide_and_all_modes_lose_the_same(name: str, anew: boo
 
 def test_modes_without_series_lose_no_client_more() -> None:
     """Of 20 clients four leave before their vectors and two after them: a series says after how many messages."""
-    comparison = compare(small_digits(), settings("safle", dropout=0.2, clients=(20,), modes=choose_modes(None)))
-    assert len(comparison.runs) == len(choose_modes(None))
+    comparison = compare(small_digits(), settings("safle", dropout=0.2, clients=(20,), modes=INSTALLED))
+    assert len(comparison.runs) == len(INSTALLED)
     assert {run.survivors for run in comparison.runs} == {16}
     assert len({run.weights_sha256 for run in comparison.runs}) == 1
 
@@ -221,7 +224,7 @@ def test_sums_that_agree_on_columns_lose_nothing_in_any_mode(agreement: Agreemen
     scales = np.geomspace(1e-4, 1e4, used.sum())
     mixed = dataclasses.replace(data, x_train=data.x_train[:, used] * scales, x_test=data.x_test[:, used] * scales)
     chosen = (learner(name, **own) for name, own in SMALL.items())
-    comparison = compare(mixed, several(*chosen, feature_format=agreement, dropout=0.2, ridge=1.0))
+    comparison = compare(mixed, several(*chosen, agreement=agreement, dropout=0.2, ridge=1.0))
     assert comparison.all_bitwise_equal_to_pooled
     assert (comparison.runs[0].agreement, comparison.runs[0].format, comparison.coarse_columns) == (
         agreement,
@@ -233,16 +236,16 @@ def test_sums_that_agree_on_columns_lose_nothing_in_any_mode(agreement: Agreemen
             assert run.test_accuracy == run.float64_ridge_test_accuracy
     assert len(comparison.hashes) == len(SMALL)
     with pytest.raises(UsageError, match="agrees on targets too"):
-        compare(bundled("diabetes"), settings(feature_format=agreement, target_format=RowFormat.parse("Q9.10")))
+        compare(bundled("diabetes"), settings(agreement=agreement, target_format="Q9.10"))
 
 
 @pytest.mark.parametrize("names", [["plain", "masked", "committee"], pytest.param(None, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("own", [{}, {"criterion": "classes"}], ids=["squares", "classes"])
 def test_a_ridge_is_chosen_alike_in_every_mode(names: list[str] | None, own: Mapping[str, Any]) -> None:
-    modes = choose_modes(names)
+    modes = names or INSTALLED
     own = own | {"folds": 2, "ridges": (0.1, 1.0)}
     chosen = (learner("fedhip", **own, alphas=(3.0,)), learner("random", **own, d_phi=12))
-    asked = {"ridge": "cv", "feature_format": Agreement.STANDARDISED, "modes": modes, "evaluate": True}
+    asked = {"ridge": None, "agreement": Agreement.STANDARDISED, "modes": modes, "evaluate": True}
     found = compare(small_digits(), several(*chosen, **asked))
     assert found.all_bitwise_equal_to_pooled
     assert len(found.runs) == 2 * len(modes)
@@ -254,7 +257,7 @@ def test_a_column_that_an_outlier_spoils_is_named_where_columns_are_agreed_on() 
     spoilt = data.x_train + 0.01
     spoilt[7, 3] = 1e9
     named = dataclasses.replace(data, x_train=spoilt, columns=tuple(f"pixel {place}" for place in range(24)))
-    comparison = compare(named, settings(modes=("plain",), feature_format=Agreement.AGREED))
+    comparison = compare(named, settings(modes=("plain",), agreement=Agreement.AGREED))
     assert comparison.coarse_columns == {"pixel 3": 1e9}
     assert any(
         "1 of 24 columns keep less than 8 bits beside the largest: pixel 3;" in text for _, text in findings(comparison)
@@ -269,8 +272,8 @@ def test_numbers_of_a_run_are_what_they_say() -> None:
     assert (masked.messages_per_client, masked.heavy_messages_per_client) == (4, 1)
     assert (committee.messages_per_client, committee.heavy_messages_per_client) == (1, 1)
     assert committee.helpers == 2
-    four = find_mode("committee").with_options(helpers=4, corrupt=1)
-    (of_four,) = compare(data, settings(modes=(four,), ridge=0.01)).runs
+    four = {"mode_options": {"helpers": 4, "corrupt": 1}}
+    (of_four,) = compare(data, settings(modes=("committee",), ridge=0.01, **four)).runs
     assert (of_four.helpers, of_four.weights_sha256) == (4, plain.weights_sha256)
     assert min(committee.helper_bytes_up, committee.helper_bytes_down, committee.helper_seconds) > 0
     assert plain.bytes_up_per_client < masked.bytes_up_per_client
@@ -316,22 +319,13 @@ def test_wrong_options_of_a_later_learner_stop_before_any_work() -> None:
 
 
 def test_explanations_are_those_of_the_largest_sum() -> None:
-    explained = compare(small_digits(), settings("safle", modes=("masked",), explain=True, clients=(4, 5))).explanations
+    asked = settings("safle", modes=("masked",), explain=True, clients=(4, 5))
+    explained = compare(small_digits(), asked).explanations
     assert list(explained) == ["safle, masked, 4 clients", "safle, masked, 5 clients"]
     assert explained["safle, masked, 4 clients"].startswith("masked sum over 4 clients, complete graph")
-    vector_bytes = Layout.of(LEARNERS["safle"].build(_public(small_digits())).spec.segments).wire_bytes
+    first_sum: Any = build(asked[0].runs[0], small_digits())
+    vector_bytes = Layout.of(first_sum.spec.segments).wire_bytes
     assert f"({vector_bytes} of them the vector)" in explained["safle, masked, 4 clients"]
-
-
-def _public(data: Dataset) -> LearnerSettings:
-    return LearnerSettings(
-        n_features=data.n_features,
-        n_classes=data.n_classes,
-        feature_format=RowFormat.covering(data.x_train),
-        max_rows=len(data.x_train),
-        max_clients=4,
-        options=SMALL["safle"],
-    )
 
 
 def test_learners_that_are_no_linear_map_have_no_distance_from_one() -> None:
@@ -356,7 +350,7 @@ def test_progress_hears_of_every_run_and_contribution() -> None:
     assert len(ticks) == 18
 
 
-def test_a_run_with_another_total_is_noticed(off_by_one: Mode) -> None:
+def test_a_run_with_another_total_is_noticed(off_by_one: str) -> None:
     comparison = compare(small_digits(), settings(modes=("plain", off_by_one)))
     assert [run.bitwise_equal_to_pooled for run in comparison.runs] == [True, False]
     assert not comparison.all_bitwise_equal_to_pooled
@@ -373,16 +367,25 @@ def test_accuracy_counts_the_largest_score() -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"modes": ()}, UsageError, "at least one mode"),
-        ({"clients": (0,)}, UsageError, "clients must be at least 1"),
-        ({"seed": -1}, UsageError, "a seed at least 0"),
+        ({"modes": ()}, UsageError, "at least one run"),
+        ({"clients": (0,)}, ValueError, "greater than or equal to 1"),
+        ({"seed": -1}, ValueError, "greater than or equal to 0"),
         ({"clients": (20, 1)}, UsageError, "--modes plain serves any number"),
         ({"dropout": 0.9}, UsageError, "masked needs 5 of 6 clients to stay to the end"),
+        ({"modes": ("plain", "telepathy")}, UsageError, "a mode is one of"),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_work(changes: Any, error: type[Exception], message: str) -> None:
+    starts: list[object] = []
     with pytest.raises(error, match=message):
-        settings(**changes)
+        compare(small_digits(), settings(**changes), Progress(start=lambda *run: starts.append(run)))
+    assert starts == []
+
+
+def test_an_option_that_is_a_format_is_in_the_record() -> None:
+    chosen = learner("random", d_phi=12, format=RowFormat.parse("UQ5.11"))
+    (run,) = compare(small_digits(), several(chosen, modes=("plain",))).runs
+    assert run.to_document()["options"] == {"d_phi": 12, "format": "UQ5.11"}
 
 
 def test_several_classes_a_row_and_labels_that_some_rows_lack(

@@ -16,7 +16,6 @@ from analytic.row_format import RowFormat
 from analytic.statistics import Statistics
 from analytic_secagg.datasets import bundled
 from analytic_secagg.learners import LEARNERS
-from analytic_secagg.modes import Mode
 from simulations.compare.comparison import compare
 from simulations.compare.personal import personal_scores, split_locally
 from simulations.compare.reference import accuracy
@@ -43,7 +42,7 @@ def test_another_seed_keeps_other_rows() -> None:
     assert (first.test[1] + 100).tolist() != first.test[2].tolist()
 
 
-def fedhip(*modes: str | Mode, partition: str = "dirichlet:0.1") -> list[Task]:
+def fedhip(*modes: str, partition: str = "dirichlet:0.1") -> list[Task]:
     chosen = learner("fedhip", alphas=(0.0, 1.0, 50.0))
     return exact(chosen, modes=modes, clients=(8,), partitions=(partition,), ridge=1.0)
 
@@ -80,7 +79,7 @@ def test_a_comparison_reports_what_a_direct_computation_gives() -> None:
     assert expected[3] > expected[0]
 
 
-def test_a_wrong_total_shows_in_personal_models_too(off_by_one: Mode) -> None:
+def test_a_wrong_total_shows_in_personal_models_too(off_by_one: str) -> None:
     data = bundled("digits")  # its first pixel is always black, and a change of nothing but its Gram changes nothing
     data = dataclasses.replace(data, x_train=data.x_train[:, 10:34], x_test=data.x_test[:, 10:34])
     (run,) = compare(data, fedhip(off_by_one)).runs

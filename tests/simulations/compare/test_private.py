@@ -18,13 +18,11 @@ from rich.console import Console
 from support.extras import needs
 
 from analytic.errors import SpecificationError
-from analytic.row_format import RowFormat
 from analytic_secagg import in_process
 from analytic_secagg.console.declaration import add_options, chosen
 from analytic_secagg.datasets import Dataset, bundled
 from analytic_secagg.errors import UsageError
 from analytic_secagg.learners import LEARNERS
-from analytic_secagg.modes import choose_modes
 from analytic_secagg.privacy import PrivacyPlan
 from secagg import run_in_memory
 from secagg.dp import PrivacyError, calibrate
@@ -38,20 +36,18 @@ from simulations.compare.options import CompareOptions
 from simulations.compare.plan import flat, private_run, private_tasks, tasks_of, with_shares
 from simulations.compare.privacy import Budgets, depth_verdict, depth_verdicts, standard_error, statement
 from simulations.compare.record import RunRecord
-from simulations.compare.run import NOISY, Noise, Run
+from simulations.compare.run import NOISY, Run
 from simulations.compare.tuning import Task, read_grids, tuning_sentences
-from simulations.data.partitions import parse_partition
 from simulations.report.document import DatasetRecord
 from simulations.report.table import print_private
 
-IID = parse_partition("iid")
 TRUSTS = (*NOISY, "non-private")
 KEYS = {"epsilon", "delta", "rho", "sigma_gram", "sigma_cross", "sums", "test_accuracy", "clipped"}
 
 
 def small(learner: str = "afl", options: Mapping[str, Any] | None = None, **fields: Any) -> Run:
     """A private form over 20 clients."""
-    return private_run(learner, options, **({"clients": 20, "partition": IID} | fields))
+    return private_run(learner, options, **({"clients": 20, "partition": "iid"} | fields))
 
 
 def tasks(
@@ -59,7 +55,7 @@ def tasks(
 ) -> list[Task]:
     """Every trust at every budget, with three seeds."""
     again = {"seeds": range(run.seed, run.seed + 3)} | changes
-    return list(private_tasks(run, epsilons, choose_modes([*modes]), **again))
+    return list(private_tasks(run, epsilons, [{"mode": mode} for mode in modes], **again))
 
 
 def under_noise(data: Dataset, *given: Any, **changes: Any) -> Budgets:
@@ -126,7 +122,7 @@ def test_equal_runs_have_equal_records(digits: Dataset) -> None:
     measured = {name for name in RunRecord.model_fields if name.endswith("_seconds")} | {"peak_rss_bytes"}
     one, other = (execute(run, digits).model_dump(exclude=measured) for _ in range(2))
     assert one == other
-    assert execute(replace(run, seed=1), digits).weights_sha256 != one["weights_sha256"]
+    assert execute(run.but(seed=1), digits).weights_sha256 != one["weights_sha256"]
 
 
 @pytest.mark.parametrize("n_clients", [8, pytest.param(30, marks=pytest.mark.slow)])
@@ -186,12 +182,12 @@ def test_digits_keep_what_is_promised(digits: Dataset) -> None:
 @pytest.mark.parametrize(
     "run",
     [
-        small(clients=8, noise=Noise(unit="client")),
+        small(clients=8, unit="client"),
         small("deepafl", {"d_phi": 32, "d_f": 16}, clients=8),
         small("safle", {"high": 16.0}, clients=8),
-        small("logistic", {"n_rounds": 2}, clients=8, noise=Noise(adjacency="replace-one")),
+        small("logistic", {"n_rounds": 2}, clients=8, adjacency="replace-one"),
         small("logistic", {"n_rounds": 2, "d_phi": 96}, clients=8),
-        small(clients=8, noise=Noise(unit="client", adjacency="replace-one", mean_share=0.0)),
+        small(clients=8, unit="client", adjacency="replace-one", mean_share=0.0),
     ],
     ids=["client", "deep", "counts", "logistic replace", "logistic of random features", "client replace"],
 )
@@ -208,10 +204,10 @@ def test_other_terms_run_and_keep_their_budget(digits: Dataset, run: Run) -> Non
 
 def test_personal_models_from_a_noisy_total_need_a_colluder(digits: Dataset) -> None:
     """Every client is given the total and knows its own share; local noise is whole without the others'."""
-    own = {"clients": 8, "partition": parse_partition("dirichlet:0.1")}
+    own = {"clients": 8, "partition": "dirichlet:0.1"}
     run = small("fedhip", {"alphas": (0.0, 30.0)}, **own)
     with pytest.raises(PrivacyError, match=r"each knows its own share of the noise.*at least 1 colluder"):
-        compare(digits, tasks(small("fedhip", {"alphas": (0.0, 30.0)}, noise=Noise(colluders=0), **own), (2.0,)))
+        compare(digits, tasks(small("fedhip", {"alphas": (0.0, 30.0)}, colluders=0, **own), (2.0,)))
     comparison = under_noise(digits, run, (2.0,), seeds=range(1))
     for one in comparison.every:
         record = one.first
@@ -230,7 +226,7 @@ def test_personal_models_from_a_noisy_total_need_a_colluder(digits: Dataset) -> 
 
 
 def test_more_survivors_than_promised_cost_accuracy_not_privacy(digits: Dataset) -> None:
-    run = small(noise=Noise(promise=10, colluders=2), dropout=0.1)
+    run = small(promised_survivors=10, colluders=2, dropout=0.1)
     record = under_noise(digits, run, (1.0,), seeds=range(1)).of("distributed", 1.0).first
     assert (record.survivors, record.promised_survivors, record.colluders) == (18, 10, 2)
     assert record.epsilon is not None
@@ -251,16 +247,15 @@ def test_replacing_one_needs_more_noise_and_signs_matter(digits: Dataset) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"noise": Noise(colluders=20)}, "nobody whose noise counts"),
-        ({"noise": Noise(promise=19), "dropout": 0.2}, "19 survivors are promised and 16"),
+        ({"colluders": 20}, "nobody whose noise counts"),
+        ({"promised_survivors": 19, "dropout": 0.2}, "19 survivors are promised and 16"),
         ({"clients": 2, "dropout": 0.9}, "masked needs 2 of 2 clients .* leaves 1:"),
         ({"clients": 200}, "planned for 20 that collude.*--colluders is 1: state 20"),
-        ({"seed": -1}, "a seed at least 0"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(change: dict[str, Any], message: str) -> None:
+def test_settings_that_cannot_work_are_refused(digits: Dataset, change: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        tasks(small(**change))
+        compare(digits, tasks(small(**change)))
     with pytest.raises(UsageError, match="needs at least one run"):
         tasks(small(), seeds=range(0))
 
@@ -268,29 +263,30 @@ def test_settings_that_cannot_work_are_refused(change: dict[str, Any], message: 
 @pytest.mark.parametrize(
     "run",
     [
-        lambda: small(noise=Noise(gram_share=1.0)),
-        lambda: small(noise=Noise(mean_share=1.0)),
-        lambda: small(noise=Noise(unit="row")),  # type: ignore[arg-type]
-        lambda: small(noise=Noise(adjacency="x")),  # type: ignore[arg-type]
+        lambda: small(gram_share=1.0),
+        lambda: small(mean_share=1.0),
+        lambda: small(unit="row"),
+        lambda: small(adjacency="x"),
+        lambda: small(unknown_field=1),
         lambda: small("deepafl", {"n_layers": -1}),
         lambda: small("deepafl", {"d_f": 0}),
         lambda: small("afl", {"intercept": True}),
         lambda: small("random", {"row_bits": 8}),
-        *(lambda name=name: small(name, noise=Noise(unit="client")) for name in ("deepafl", "logistic", "safle")),
+        *(lambda name=name: small(name, unit="client") for name in ("deepafl", "logistic", "safle")),
     ],
 )
 def test_terms_that_mean_nothing_are_refused_before_any_work(digits: Dataset, run: Callable[[], Run]) -> None:
     starts: list[object] = []
-    with pytest.raises((UsageError, PrivacyError, SpecificationError)):
+    with pytest.raises((ValueError, PrivacyError, SpecificationError)):
         compare(digits, tasks(run()), Progress(start=lambda *run: starts.append(run)))
     assert starts == []
 
 
 def test_budgets_out_of_range_and_noise_too_fine_are_refused(digits: Dataset) -> None:
     for fields, epsilon, message in (
-        ({"noise": Noise(delta=0.7)}, 1.0, "delta"),
+        ({"delta": 0.7}, 1.0, "delta"),
         ({}, 70.0, "epsilon"),
-        ({"feature_format": RowFormat(integer_bits=0, fraction_bits=3)}, 8.0, r"lattice unit"),
+        ({"format": "Q0.3"}, 8.0, r"lattice unit"),
     ):
         with pytest.raises(PrivacyError, match=message):
             compare(digits, tasks(small(**fields), (epsilon,), seeds=range(1)))
@@ -314,16 +310,16 @@ def test_json_and_table_say_the_same(compared: Comparison, comparison: Budgets) 
 def test_arguments_become_runs(digits: Dataset) -> None:
     line = "--epsilon 4,1 --adjacency replace-one --seeds 1 --promise 8 --clients 10 --modes masked"
     found = [run for task in asked_for(line, digits) for run in task.runs]
-    assert found[0].noise is None
-    assert [run.noise.epsilon for run in found[1:] if run.noise] == [None, 1.0, 1.0, 1.0, 4.0, 4.0, 4.0]
-    assert [run.noise.trust for run in found[1:5] if run.noise] == ["non-private", *NOISY]
-    assert {(run.promised, run.ridge, run.split) for run in found[1:]} == {(8, 0.01, "drawn")}
-    assert {run.partition.name for run in found} == {"dirichlet:0.1"}
+    assert found[0].trust is None
+    assert [run.target_epsilon for run in found[1:]] == [None, 1.0, 1.0, 1.0, 4.0, 4.0, 4.0]
+    assert [run.trust for run in found[1:5]] == ["non-private", *NOISY]
+    assert {(run.promised_survivors, run.ridge, run.split) for run in found[1:]} == {(8, 0.01, "drawn")}
+    assert {run.partition for run in found} == {"dirichlet:0.1"}
     with pytest.raises(SystemExit):
         options("--epsilon 0,1")
     with pytest.raises(SystemExit):
         options("--epsilon one")
-    assert all(run.noise is None for task in asked_for("", digits) for run in task.runs)
+    assert all(run.trust is None for task in asked_for("", digits) for run in task.runs)
 
 
 def asked_for(line: str, data: Dataset) -> list[Task]:
@@ -341,11 +337,11 @@ def test_arguments_of_exact_runs_reach_the_private_ones(digits: Dataset) -> None
     line = "--epsilon 1 --ridge 0 --dropout 0.25 --dropout-anew --seed 9 --clients 8 --modes masked --learner "
     linear = asked_for(f"{line} afl", digits)[1].runs[0]
     assert (linear.ridge, linear.dropouts) == (0.0, Dropouts(rate=0.25, anew=True, seed=9))
-    assert linear.noise == Noise()
+    assert (linear.delta, linear.gram_share, linear.mean_share, linear.colluders) == (None, 0.3, 0.05, 1)
     deep = asked_for(f"{line} deepafl", digits)[1].runs[0]
     always = {"gamma": 1e-3, "projection": "nin"}
     assert deep.options == always | {"n_layers": 1, "d_phi": 64, "d_f": 64}
-    assert deep.noise == Noise(mean_share=0.0)
+    assert (deep.gram_share, deep.mean_share) == (0.3, 0.0)
     deep = asked_for(f"{line} deepafl --option n_layers=2 --option d_f=16", digits)[1].runs[0]
     assert deep.options == always | {"n_layers": 2, "d_phi": 64, "d_f": 16}
     with pytest.raises(UsageError, match="takes n_layers, d_phi, d_f with --option, not gamma; leave that out"):
@@ -400,7 +396,7 @@ def test_a_grid_is_tried_whole_and_its_edges_are_said() -> None:
     def score(run: Run) -> float:
         own = run.options
         asked.append((own["step"], own["n_rounds"], run.seed))
-        assert (run.split, run.mode_name, run.noise.trust if run.noise else None) == ("held-out", "plain", "central")
+        assert (run.split, run.mode, run.trust) == ("held-out", "plain", "central")
         return -abs(own["step"] - 8.0) + run.seed * 0.1 * own["n_rounds"]
 
     chosen, tuned = Task(runs=runs, grid=grid, seeds=(1, 2)).tuned(score)
@@ -408,7 +404,7 @@ def test_a_grid_is_tried_whole_and_its_edges_are_said() -> None:
     assert tuned is not None
     assert (tuned.chosen, tuned.tried, tuned.repetitions) == ({"step": 8.0, "n_rounds": 5}, 6, 2)
     assert {(run.options["step"], run.options["n_rounds"]) for run in chosen} == {(8.0, 5)}
-    assert [(run.seed, run.noise, run.mode) for run in chosen] == [(run.seed, run.noise, run.mode) for run in runs]
+    assert [(run.seed, run.trust, run.mode) for run in chosen] == [(run.seed, run.trust, run.mode) for run in runs]
     assert (tuned.at_edge, tuned.of_two) == ((), ("n_rounds",))
     edges = Task(runs=runs, grid={"step": (4.0, 8.0), "n_rounds": (3, 5, 7), "activation": ("a", "b", "c")}, seeds=(1,))
     _, at_edge = edges.tuned(score)
@@ -484,11 +480,11 @@ def test_a_tuned_depth_is_judged_as_it_was_chosen(digits: Dataset) -> None:
     assert without is not None
     assert flat(small()) is None
     assert (without.learner, without.options["d_phi"]) == ("random", 8)
-    assert without.noise == Noise(mean_share=0.0)
+    assert without.mean_share == 0.0
     line = "--epsilon 0.5 --learner deepafl --seeds 1 --tune n_layers=1,2 --tune d_phi=8,16 --tune d_f=8,16"
     grids = [task.grid for task in asked_for(line, digits) if task.grid]
     assert grids == [{"n_layers": (1, 2), "d_phi": (8, 16), "d_f": (8, 16)}, {"d_phi": (8, 16)}]
-    tried = tasks(replace(deep, clients=5), (0.5,), ("plain",), seeds=range(1), grid={"d_phi": (16, 32)})
+    tried = tasks(deep.but(clients=5), (0.5,), ("plain",), seeds=range(1), grid={"d_phi": (16, 32)})
     (found,) = compare(digits, tried).private
     width = found.noisy[0].tuned.chosen["d_phi"]
     assert sum(f"width {width}): T = 0 is expected to do better" in said for said in said_of(found, digits)) == 1

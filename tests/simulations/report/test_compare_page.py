@@ -7,7 +7,6 @@ import io
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -20,13 +19,10 @@ from support.comparisons import exact, learner
 from support.pages import Page, browser, needs_chromium
 
 from analytic_secagg.datasets import Dataset, bundled
-from analytic_secagg.modes import Mode, choose_modes
 from simulations.compare.comparison import Comparison, compare
 from simulations.compare.plan import flat, private_run, private_tasks
 from simulations.compare.privacy import FLAT
-from simulations.compare.record import RunRecord
 from simulations.compare.tuning import Task
-from simulations.data.partitions import parse_partition
 from simulations.report.columns import human_bytes
 from simulations.report.compare_charts import PUBLISHED, accuracy_charts, deviation_chart, distinct, overview
 from simulations.report.findings import findings, verdict
@@ -50,14 +46,12 @@ def bare() -> Comparison:
 def full() -> Comparison:
     """Everything that the page can show, on rows whose products float64 cannot hold exactly."""
     small = {"clients": 4}
-    deep = private_run("deepafl", {"d_phi": 16}, partition=parse_partition("iid"), **small)
+    deep = private_run("deepafl", {"d_phi": 16}, partition="iid", **small)
     private = [
         task
-        for run in (private_run("afl", partition=deep.partition, **small), deep, flat(deep))
-        for partition in map(parse_partition, PARTITIONS)
-        for task in private_tasks(
-            replace(run, partition=partition), (1.0, 8.0), choose_modes(["masked"]), seeds=range(1)
-        )
+        for run in (private_run("afl", partition="iid", **small), deep, flat(deep))
+        for partition in PARTITIONS
+        for task in private_tasks(run.but(partition=partition), (1.0, 8.0), [{"mode": "masked"}], seeds=range(1))
     ]
     exact_runs = settings(
         learner("afl"),
@@ -78,7 +72,7 @@ def comparison() -> Comparison:
 
 
 @pytest.fixture
-def broken(off_by_one: Mode) -> Comparison:
+def broken(off_by_one: str) -> Comparison:
     return compare(bundled("digits"), settings(clients=(3, 5), partitions=PARTITIONS, modes=(off_by_one,)))
 
 
@@ -138,7 +132,7 @@ def test_what_a_run_lacks_is_named_with_its_flag(bare: Comparison, full: Compari
     assert all(line in page for lines in lacking.values() for line in lines)
 
 
-def test_the_verdict_stands_first_and_counts(bare: Comparison, full: Comparison, off_by_one: Mode) -> None:
+def test_the_verdict_stands_first_and_counts(bare: Comparison, full: Comparison, off_by_one: str) -> None:
     said = "In each of 12 runs (2 learners, 3 privacy modes, 2 partitions) the federated model is the pooled model of"
     assert verdict(full) == (True, f"{said} the surviving clients, bit for bit.")
     assert verdict(bare)[1].startswith("The federated model is the pooled model")
@@ -212,14 +206,15 @@ def test_one_flat_table_holds_every_model_that_was_trained(full: Comparison) -> 
     assert {run.bitwise_equal_to_pooled for run in exact_runs} == {True}
     assert {(run.bitwise_equal_to_pooled, run.options["rounds"]) for run in gradient} == {(None, 2)}
     assert [run for one in full.private for own in one.every for run in own.records] == under_noise
-    assert {run.unit for run in under_noise if run.trust == "non-private"} == {None}
+    without = [run for run in under_noise if run.trust == "non-private"]
+    assert {(run.target_epsilon, run.epsilon, run.delta) for run in without} == {(None, None, None)}
     assert len(exact_runs) + len(gradient) + len(under_noise) == len(found)
     assert json.loads(full.to_json())["runs"] == [run.to_document() for run in found]
     pytest.importorskip("pandas", reason="only data frames need it")
     frame = full.to_frame()
-    assert list(frame.columns) == [name for name in RunRecord.model_fields if name != "explanation"]
-    means = frame[frame.trust == "distributed"].groupby(["learner", "target_epsilon"]).test_accuracy.mean()
-    of_afl = [one.of("distributed", 8.0).quality for one in full.private if one.first.learner == "afl"]
+    assert list(frame.columns) == list(found[0].to_document())
+    means = frame[frame.trust == "distributed"].groupby(["label", "target_epsilon"]).test_accuracy.mean()
+    of_afl = [one.of("distributed", 8.0).quality for one in full.private if one.first.label == "afl"]
     assert means["afl", 8.0] == pytest.approx(sum(of_afl) / len(of_afl), rel=1e-12)
 
 
