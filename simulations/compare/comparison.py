@@ -13,7 +13,8 @@ from pydantic import Field
 from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
 from analytic_secagg.datasets import Dataset
-from simulations.compare.execute import Pooled, build, check, execute, feature_format_of
+from simulations.compare.build import build, check, feature_format_of
+from simulations.compare.execute import Pooled, execute
 from simulations.compare.frontier import with_unbeaten
 from simulations.compare.learner_facts import coarse_columns
 from simulations.compare.privacy import Budgets, budgets, statement

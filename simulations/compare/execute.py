@@ -6,124 +6,31 @@ import hashlib
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from analytic.agreeing import Agreement, agreed_format
-from analytic.learner import AnalyticLearner
-from analytic.row_format import FloatMatrix, RowFormat
+from analytic.row_format import FloatMatrix
 from analytic.row_map import CLIPPED_CONTRIBUTION, CLIPPED_ROWS
-from analytic.statistics import LABELS, bits_of_squares
 from analytic_secagg.datasets import Dataset
-from analytic_secagg.errors import UsageError
 from analytic_secagg.in_process import Cost, FederatedRun, run_federation
-from analytic_secagg.learners import CROSS_VALIDATED, DEFAULT_ALPHAS, LEARNERS, LearnerEntry, LearnerSettings
-from analytic_secagg.modes import Mode
-from analytic_secagg.privacy import Boundable, PrivacyPlan, PrivateForm
-from secagg import InsecureSeededEntropy, PartyId
+from analytic_secagg.learners import DEFAULT_ALPHAS, LEARNERS
+from analytic_secagg.privacy import PrivacyPlan, PrivateForm
+from secagg import PartyId
 from secagg.dp import MissingExtraError, Release
+from simulations.compare.build import bounded, build, has_intercept, n_sums, plan, stated
 from simulations.compare.deal import Deal
 from simulations.compare.dpsgd import METHODS
 from simulations.compare.evaluated import judged
-from simulations.compare.learner_facts import choosing, personal, sums_of_agreement
+from simulations.compare.learner_facts import choosing, personal
 from simulations.compare.memory import forget_peak, peak_rss_bytes
 from simulations.compare.personal import personal_scores
 from simulations.compare.record import ChoiceRecord, RunRecord
 from simulations.compare.reference import Float64Ridges, Reference, References, accuracy, largest_deviation, r2
-from simulations.compare.run import SHARES, Run
+from simulations.compare.run import Run
 from simulations.compare.second_opinions import second_opinions
-
-TARGET_BITS = 22
-"""Bits of a target format that covers all rows, as far as so many squares add up exactly."""
-
-
-def feature_format_of(run: Run, dataset: Dataset) -> RowFormat:
-    """Return the format of features: stated, or one that covers all training rows; that of columns agreed on."""
-    if run.agreement:
-        return agreed_format(len(dataset.x_train))
-    return RowFormat.parse(run.format) if run.format else RowFormat.covering(dataset.x_train)
-
-
-def target_format_of(run: Run, dataset: Dataset) -> RowFormat:
-    """Return the format of real targets, stated or covering all training rows; ``LABELS`` of classes.
-
-    Raises:
-        UsageError: a target format for class labels, or gradient methods or noise for anything but one class a row.
-    """
-    if not dataset.is_regression:
-        if run.target_format is not None:
-            raise UsageError(f"--target-format is for real targets, and {dataset.name} has class labels; leave it out")
-        if dataset.is_multilabel and not run.is_exact:
-            raise UsageError(
-                f"--baselines and --epsilon are for one class a row, and {dataset.name} has several: its baselines "
-                "are softmax heads, and a row's sensitivity is bounded for one class; leave them out"
-            )
-        return LABELS
-    if not run.is_exact:
-        raise UsageError(
-            f"--baselines and --epsilon are for class labels, and {dataset.name} has real targets; leave them out"
-        )
-    if run.agreement:
-        if run.target_format is not None:
-            raise UsageError(f"--format {run.agreement} agrees on targets too; leave --target-format out")
-        return agreed_format(len(dataset.y_train))
-    bits = min(TARGET_BITS, bits_of_squares(len(dataset.y_train)))
-    return RowFormat.parse(run.target_format) if run.target_format else RowFormat.covering(dataset.y_train, bits=bits)
-
-
-def _stated(run: Run, dataset: Dataset) -> Run:
-    """The run with all that follows from the rows, from its dropouts and from a method's defaults written out."""
-    target_format, label = target_format_of(run, dataset), run.label or run.learner
-    if run.is_baseline:
-        return run.but(label=label, options=METHODS[run.learner].complete(run.options), ridge=None)
-    return run.but(
-        label=label,
-        format=str(feature_format_of(run, dataset)),
-        target_format=str(target_format) if dataset.is_regression else None,
-        promised_survivors=run.min_survivors,
-    )
-
-
-def build(run: Run, dataset: Dataset, *, max_clients: int | None = None) -> AnalyticLearner[Any]:
-    """Return a run's closed form, for its own cohort or another number of clients, before its rows are bounded.
-
-    Raises:
-        UsageError, analytic.errors.SpecificationError: options that it cannot have.
-    """
-    return LEARNERS[run.learner].build(
-        LearnerSettings(
-            n_features=dataset.n_features,
-            n_classes=dataset.n_classes,
-            feature_format=feature_format_of(run, dataset),
-            max_rows=len(dataset.x_train),
-            max_clients=run.clients if max_clients is None else max_clients,
-            ridge=CROSS_VALIDATED if run.ridge is None else run.ridge,
-            ri_gamma=run.ri_gamma,
-            target_format=target_format_of(run, dataset),
-            options=run.options,
-            agreement=run.agreement,
-        )
-    )
-
-
-def check(run: Run, dataset: Dataset) -> int:
-    """Refuse wrong settings of a run, before hours of work for another one.
-
-    Returns:
-        How many times ``execute`` says that it goes on, at most: contributions of clients, or rounds.
-
-    Raises:
-        FederationError, analytic.errors.AnalyticError, secagg.dp.PrivacyError: what ``execute`` would say at its start.
-    """
-    stated = _stated(run, dataset)
-    if run.is_baseline:
-        return int(stated.options.get("rounds", 1))
-    _ = run.mode_of_sums()
-    return run.clients * _n_sums(run, dataset)
 
 
 class Pooled:
@@ -143,7 +50,7 @@ class Pooled:
         names = ("learner", "options", "ridge", "ri_gamma", "format", "target_format", "agreement")
         key = [getattr(run, name) for name in names]
         if self._last is None or self._last[0] != key:
-            float64 = run.ridge, _has_intercept(run, dataset)
+            float64 = run.ridge, has_intercept(run, dataset)
             if float64 not in self._float64:
                 self._float64[float64] = Float64Ridges(self.dataset, ridge=run.ridge, intercept=float64[1])
             learner_for = partial(build, run, dataset)
@@ -152,11 +59,6 @@ class Pooled:
                 References(self.dataset, lambda holders: learner_for(max_clients=holders), self._float64[float64]),
             )
         return self._last[1]
-
-
-def _has_intercept(run: Run, dataset: Dataset) -> bool:
-    """Whether a float64 ridge beside a learner has an intercept: as the learner has, see ``LearnerSettings``."""
-    return bool(run.options.get("intercept", dataset.is_regression or run.agreement is Agreement.STANDARDISED))
 
 
 def execute(
@@ -173,93 +75,37 @@ def execute(
     Raises:
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
-    deal, asked = Deal.of(run, dataset), _stated(run, dataset)
+    deal, asked = Deal.of(run, dataset), stated(run, dataset)
     if run.is_baseline:
         found = METHODS[run.learner].results(run, deal, dataset.n_classes, tick)
     else:
         pooled = known if known is not None and known.dataset is deal.data else Pooled(deal.data)
-        found = _ClosedForm.of(run, dataset, deal, pooled.of(run, dataset)).results(tick)
+        found = _ClosedForm(run, dataset, deal, pooled.of(run, dataset)).results(tick)
     return RunRecord(**{name: getattr(asked, name) for name in Run.model_fields}, **found)
 
 
-def _bounded(run: Run, dataset: Dataset) -> Boundable:
-    """The closed form of a run under noise, with every row inside a public ball, and no noise yet."""
-    return _plan(run, dataset).bounded(build(run, dataset))
-
-
-def _n_sums(run: Run, dataset: Dataset) -> int:
-    """How many sums a run takes at most."""
-    if run.trust is not None:
-        plan = _plan(run, dataset)
-        return len(_bounded(run, dataset).bounded_sums(plan.unit, plan.adjacency))
-    return LEARNERS[run.learner].n_sums(run.options) + sums_of_agreement(build(run, dataset))
-
-
-def _plan(run: Run, dataset: Dataset) -> PrivacyPlan:
-    """The promise of a run under noise; of one without, what bounds its rows."""
-    stated = {name: getattr(run, name) for name in ("delta", "unit", "adjacency", *SHARES)}
-    promised = {"distributed": run.min_survivors, "local": 1}.get(run.trust or "")
-    return PrivacyPlan(
-        epsilon=1.0 if run.target_epsilon is None else run.target_epsilon,
-        promised_survivors=promised,
-        colluders=(run.colluders or 0) if run.trust == "distributed" else 0,
-        fraction_bits=feature_format_of(run, dataset).fraction_bits,
-        nonnegative=dataset.is_nonnegative,
-        client_rows=-(-len(dataset.x_train) // run.clients),
-        noise_entropy=lambda number: InsecureSeededEntropy(run.seed, f"noise {run.trust} {number}"),
-        **{name: value for name, value in stated.items() if value is not None},
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _ClosedForm:
     """A run's closed form with its rows.
 
     Args:
-        run, mode, deal: what is trained, over which sums, on which rows.
-        entry: the learner as the command line names it.
-        n_sums: how many sums it takes at most.
-        learner: it, before ``privacy`` is applied.
-        solving: it, with all that it needs to predict.
-        privacy: the promise; None for exact totals.
-        form: its noise and its bill; None for exact totals.
+        run: what is trained, and over which sums.
+        dataset: says the sizes.
+        deal: the rows.
         pooled: pooled models and float64 ridges.
     """
 
-    run: Run
-    mode: Mode
-    deal: Deal
-    entry: LearnerEntry
-    n_sums: int
-    learner: AnalyticLearner[Any]
-    solving: AnalyticLearner[Any]
-    privacy: PrivacyPlan | None
-    form: PrivateForm | None
-    pooled: References
-
-    @classmethod
-    def of(cls, run: Run, dataset: Dataset, deal: Deal, pooled: References) -> _ClosedForm:
-        """Build a run's learner, with the noise that it asks for."""
-        learner: Any = build(run, dataset)
-        solving, plan, form, n_sums = learner, None, None, _n_sums(run, dataset)
+    def __init__(self, run: Run, dataset: Dataset, deal: Deal, pooled: References) -> None:
+        self.run, self.mode, self.deal, self.pooled = run, run.mode_of_sums(), deal, pooled
+        self.entry, self.n_sums = LEARNERS[run.learner], n_sums(run, dataset)
+        self.learner: Any = build(run, dataset)
+        self.privacy: PrivacyPlan | None = None
+        self.form: PrivateForm | None = None
         if run.trust is not None and run.target_epsilon is None:  # exact totals, solved like noisy ones
-            learner = solving = _bounded(run, dataset).with_noise([0.0] * n_sums, None)
+            self.learner = bounded(run, dataset).with_noise([0.0] * self.n_sums, None)
         elif run.trust is not None:
-            plan = _plan(run, dataset)
-            form = plan.apply(learner)
-            solving = form.learner
-        return cls(
-            run=run,
-            mode=run.mode_of_sums(),
-            deal=deal,
-            entry=LEARNERS[run.learner],
-            n_sums=n_sums,
-            learner=learner,
-            solving=solving,
-            privacy=plan,
-            form=form,
-            pooled=pooled,
-        )
+            self.privacy = plan(run, dataset)
+            self.form = self.privacy.apply(self.learner)
+        self.solving: Any = self.form.learner if self.form else self.learner
 
     def results(self, tick: Callable[[], None]) -> dict[str, Any]:
         """Federate and compare; the results of a record, by field."""

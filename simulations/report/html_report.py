@@ -11,7 +11,7 @@ from simulations.compare.comparison import Comparison
 from simulations.compare.privacy import depth_verdicts, statement
 from simulations.compare.record import RunRecord
 from simulations.compare.run import NOISY
-from simulations.report.columns import Rows, error_text, human_bytes
+from simulations.report.columns import error_text, human_bytes
 from simulations.report.compare_charts import (
     PUBLISHED,
     accuracy_charts,
@@ -24,7 +24,7 @@ from simulations.report.compare_charts import (
 from simulations.report.findings import findings, verdict
 from simulations.report.page import render
 from simulations.report.plots import Chart
-from simulations.report.table import describe, evaluation_rows, personal_rows, regression_rows, run_rows
+from simulations.report.table import describe, evaluation_rows, personal_rows, run_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def to_html(comparison: Comparison) -> str:
         published=PUBLISHED,
         run_table=run_rows(comparison.exact),
         personal_table=personal_rows(comparison.exact),
-        evaluation_table=_evaluations(comparison),
+        evaluation_table=evaluation_rows(comparison.exact),
         quality=comparison.quality_name,
         baseline_table=run_rows(comparison.baselines),
         baselines=comparison.baselines,
@@ -81,10 +81,6 @@ def to_html(comparison: Comparison) -> str:
         explanations=comparison.explanations.items(),
         document=comparison.to_json(),
     )
-
-
-def _evaluations(comparison: Comparison) -> Rows:
-    return (evaluation_rows if comparison.quality_name == "accuracy" else regression_rows)(comparison.exact)
 
 
 def sections(comparison: Comparison) -> Iterator[Section]:

@@ -13,7 +13,6 @@ from rich.text import Text
 from analytic.agreeing import Agreement
 from analytic_secagg.learners import LEARNERS
 from simulations.compare.comparison import Comparison
-from simulations.compare.evaluated import EvaluationRecord, RegressionEvaluationRecord
 from simulations.compare.privacy import Budgets, depth_verdicts, statement
 from simulations.compare.record import RunRecord
 from simulations.compare.run import NOISY, Run
@@ -103,39 +102,11 @@ def personal_rows(runs: Iterable[RunRecord]) -> Rows:
 
 def evaluation_rows(runs: Iterable[RunRecord]) -> Rows:
     """Return what sums over clients' test rows said, a row for each run that was judged so."""
-    names = [*_headings(), "rows", "accuracy", "least\nrecall", "least AUC\n(within)"]
-    return [*names, "calibration\nerror", "up per\nclient", "equal to\npooled?"], [
-        [
-            *_who(run),
-            str(found.rows),
-            _part(found.accuracy),
-            _part(min((one for one in found.recall if one is not None), default=None)),
-            _least_area(found),
-            _part(found.calibration_error),
-            human_bytes(found.bytes_up_per_client),
-            yes_or_no(found.bitwise_equal_to_pooled),
-        ]
-        for run in runs
-        if isinstance(found := run.evaluation, EvaluationRecord)
-    ]
-
-
-def regression_rows(runs: Iterable[RunRecord]) -> Rows:
-    """Return what sums over clients' test rows said of real targets, a row for each target of each run."""
-    names = [*_headings(), "rows", "target", "R2", "MAE", "RMSE", "up per\nclient"]
-    return [*names, "equal to\npooled?"], [
-        [
-            *_who(run),
-            str(found.rows),
-            str(target),
-            *(NONE if one is None else f"{one:.4g}" for one in figures),
-            human_bytes(found.bytes_up_per_client),
-            yes_or_no(found.bitwise_equal_to_pooled),
-        ]
-        for run in runs
-        if isinstance(found := run.evaluation, RegressionEvaluationRecord)
-        for target, figures in enumerate(zip(found.r2, found.mae, found.rmse, strict=True))
-    ]
+    judged = [(run, run.evaluation) for run in runs if run.evaluation]
+    if not judged:
+        return [], []
+    names, rows = rows_of([own for _, own in judged], columns_of(type(judged[0][1])))
+    return [*_headings(), *names], [[*_who(run), *row] for (run, _), row in zip(judged, rows, strict=True)]
 
 
 def _headings() -> list[str]:
@@ -159,22 +130,14 @@ def _plural(count: int, e: str) -> str:
     return "" if count == 1 else f"{e}s"
 
 
-def _least_area(found: EvaluationRecord) -> str:
-    areas = zip(found.auc, found.auc_within, strict=True)
-    area, within = min(((a, w) for a, w in areas if a is not None), default=(None, None))
-    return NONE if within is None else f"{_part(area)} ({within:.1e})"
-
-
 def _parts(comparison: Comparison) -> Iterator[RenderableType]:
     yield Text(describe(comparison))
     yield table_of(comparison)
     personal = PERSONAL_TITLE.replace("Mean accuracy", "R2") if comparison.quality_name == "R2" else PERSONAL_TITLE
-    for title, tabled in (
-        (personal, personal_rows),
-        (EVALUATION_TITLE, evaluation_rows),
-        (EVALUATION_TITLE, regression_rows),
+    for title, (names, rows) in (
+        (personal, personal_rows(comparison.exact)),
+        (EVALUATION_TITLE, evaluation_rows(comparison.exact)),
     ):
-        names, rows = tabled(comparison.exact)
         if rows:
             below = _empty_table(names)
             below.title, below.title_justify = title, "left"

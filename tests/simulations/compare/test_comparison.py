@@ -21,9 +21,9 @@ from analytic_secagg.learners import LEARNERS
 from analytic_secagg.modes import choose_modes
 from secagg import Layout
 from simulations.__main__ import main
+from simulations.compare.build import build
 from simulations.compare.comparison import Progress, compare
 from simulations.compare.evaluated import RegressionEvaluationRecord
-from simulations.compare.execute import build
 from simulations.compare.reference import accuracy, r2
 from simulations.compare.tuning import Task
 from simulations.report.document import Mark

@@ -27,11 +27,11 @@ from analytic_secagg.privacy import PrivacyPlan
 from secagg import run_in_memory
 from secagg.dp import PrivacyError, calibrate
 from simulations.compare import command
+from simulations.compare.build import build
 from simulations.compare.comparison import Comparison, Progress, compare
 from simulations.compare.deal import Deal
 from simulations.compare.dpsgd import METHODS
 from simulations.compare.dropouts import Dropouts
-from simulations.compare.execute import build, execute
 from simulations.compare.options import CompareOptions
 from simulations.compare.plan import flat, private_run, private_tasks, tasks_of, with_shares
 from simulations.compare.privacy import Budgets, depth_verdict, depth_verdicts, standard_error, statement
@@ -114,15 +114,6 @@ def test_records_say_what_the_noise_really_gives(compared: Comparison) -> None:
         for name, value in (record.second_opinions or {}).items():
             expected = record.epsilon_zcdp if "RDP" in name else record.epsilon
             assert value == pytest.approx(expected, abs=0.012, rel=1e-3), name
-
-
-def test_equal_runs_have_equal_records(digits: Dataset) -> None:
-    """A record depends on its run and the rows alone, but for times and memory, whatever ran before."""
-    run = tasks(small(clients=8), (2.0,))[1].runs[-1]
-    measured = {name for name in RunRecord.model_fields if name.endswith("_seconds")} | {"peak_rss_bytes"}
-    one, other = (execute(run, digits).model_dump(exclude=measured) for _ in range(2))
-    assert one == other
-    assert execute(run.but(seed=1), digits).weights_sha256 != one["weights_sha256"]
 
 
 @pytest.mark.parametrize("n_clients", [8, pytest.param(30, marks=pytest.mark.slow)])
