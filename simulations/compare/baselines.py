@@ -38,7 +38,7 @@ PARAMETER_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientSettings:
-    """How clients train between two averages.
+    """Settings of clients' training between two averages.
 
     Args:
         rounds: averages of all clients' heads.
@@ -73,7 +73,7 @@ class GradientSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trained:
-    """What training reached.
+    """Result of a training.
 
     Args:
         weights: the last head, shape (c, d + 1), the bias last; read-only.

@@ -1,4 +1,4 @@
-"""What a run needs before it starts: formats, its learner, its promise; and the refusal of what cannot work."""
+"""Preparation of a run: formats, learner, privacy plan, and the refusal of settings that cannot work."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ def target_format_of(run: Run, dataset: Dataset) -> RowFormat:
             f"--baselines and --epsilon are for class labels, and {dataset.name} has real targets; leave them out"
         )
     if run.agreement:
-        if run.target_format is not None:
+        agreed = agreed_format(len(dataset.y_train))
+        if run.target_format not in (None, str(agreed)):
             raise UsageError(f"--format {run.agreement} agrees on targets too; leave --target-format out")
-        return agreed_format(len(dataset.y_train))
+        return agreed
     bits = min(TARGET_BITS, bits_of_squares(len(dataset.y_train)))
     return RowFormat.parse(run.target_format) if run.target_format else RowFormat.covering(dataset.y_train, bits=bits)
 

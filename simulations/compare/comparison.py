@@ -57,7 +57,7 @@ class Comparison(Record, title="Report of python -m simulations compare"):
 
     @computed
     def statement(self) -> tuple[str, ...]:
-        """What the numbers of runs under noise mean and rest on, in sentences; empty without --epsilon."""
+        """Meaning and assumptions of the numbers under noise, in sentences; empty without --epsilon."""
         return tuple(dict.fromkeys(sentence for one in self.private for sentence in statement(one, self.dataset)))
 
     def to_frame(self) -> Any:
@@ -91,7 +91,7 @@ class Comparison(Record, title="Report of python -m simulations compare"):
 
     @property
     def quality_name(self) -> str:
-        """What says how good a model is: accuracy, or R2 of real targets."""
+        """Name of the measure of a model: accuracy, or R2 of real targets."""
         return "accuracy" if self.runs[0].target_format is None else "R2"
 
     @property
@@ -104,7 +104,7 @@ class Comparison(Record, title="Report of python -m simulations compare"):
 
     @property
     def explanations(self) -> Mapping[str, str]:
-        """What each mode says of its largest sum, by learner, mode and cohort."""
+        """Explanations of the largest sums, by learner, mode and cohort."""
         explained = (run for run in self.runs if run.explanation)
         found = _first_by(explained, lambda run: f"{run.label}, {run.mode}, {run.clients} clients")
         return {whose: str(run.explanation) for whose, run in found.items()}
@@ -123,7 +123,7 @@ def _first_by(runs: Iterable[RunRecord], name: Callable[[RunRecord], str]) -> di
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What a comparison tells a progress bar.
+    """Callbacks of a progress bar.
 
     Args:
         start: called with a run's title and how many steps it will take at most.

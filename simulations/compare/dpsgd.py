@@ -46,7 +46,7 @@ Rows = tuple[NDArray[Any], NDArray[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """How a head is trained.
+    """Settings of a head's training.
 
     Args:
         epochs: passes over all rows, in expectation.

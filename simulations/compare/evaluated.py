@@ -34,7 +34,7 @@ def _each(figures: Sequence[float | None]) -> str:
 
 
 class EvaluationRecord(Record, title="evaluation"):
-    """What one sum over clients' test rows says of a model; null where a class has no rows."""
+    """Evaluation of a model by one sum over clients' test rows; null where a class has no rows."""
 
     rows: Annotated[Natural, Column(heading="rows")]
     """Test rows of the clients whose vectors are in the sum."""
@@ -58,7 +58,7 @@ class EvaluationRecord(Record, title="evaluation"):
 
 
 class RegressionEvaluationRecord(Record, title="evaluation of real targets"):
-    """What one sum over clients' test rows says of a model of real targets, target by target."""
+    """Evaluation of a model of real targets by one sum over clients' test rows, target by target."""
 
     rows: Annotated[Natural, Column(heading="rows")]
     """Test rows of the clients whose vectors are in the sum."""

@@ -75,13 +75,14 @@ def execute(
     Raises:
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
-    deal, asked = Deal.of(run, dataset), stated(run, dataset)
+    run = stated(run, dataset)
+    deal = Deal.of(run, dataset)
     if run.is_baseline:
         found = METHODS[run.learner].results(run, deal, dataset.n_classes, tick)
     else:
         pooled = known if known is not None and known.dataset is deal.data else Pooled(deal.data)
         found = _ClosedForm(run, dataset, deal, pooled.of(run, dataset)).results(tick)
-    return RunRecord(**{name: getattr(asked, name) for name in Run.model_fields}, **found)
+    return RunRecord(**{name: getattr(run, name) for name in Run.model_fields}, **found)
 
 
 class _ClosedForm:
@@ -177,7 +178,7 @@ class _ClosedForm:
         return {f"{of}_r2": found if isfinite(found) else None}
 
     def _beside_pooled(self, federation: FederatedRun[Any], reference: Reference, weights: bytes) -> dict[str, Any]:
-        """How far the model is from the pooled one, and from float64 ridges that share no code with it."""
+        """Compare the model with the pooled one, and with float64 ridges that share no code with it."""
         float64 = self.pooled.float64_deviation(self.parts, federation.survivors)
         off = None
         if self.entry.linear_weights is not None:
@@ -193,7 +194,7 @@ class _ClosedForm:
         }
 
     def _promise(self) -> dict[str, Any]:
-        """What the noise promises, and how much of it there is."""
+        """Return the promise of the noise, and its scales."""
         form = self.form
         if form is None:
             return {}
@@ -214,7 +215,7 @@ class _ClosedForm:
         return {"clipped": sum(int(rows.memory.get(key, 0)) for rows in clients.values() for key in kept)}
 
     def _choice(self, model: Any) -> ChoiceRecord | None:
-        """How the ridge was chosen; None where it was stated."""
+        """Return how the ridge was chosen; None where it was stated."""
         learner = choosing(self.solving)
         if learner is None:
             return None
@@ -237,7 +238,7 @@ class _ClosedForm:
     def _personal(
         self, federation: FederatedRun[Any], reference: Reference | None
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """What the record says of personal models, and their arrays that are not certified."""
+        """Return the results of personal models, and their arrays that are not certified."""
         if self.entry.personalise is None:
             return {}, ()
         split, judged_by = self.deal.split, self.run.parties if reference is None else federation.survivors[-1]

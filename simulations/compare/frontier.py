@@ -1,4 +1,4 @@
-"""Which of the trained models nothing beats for what it costs a client."""
+"""The frontier: models that no other beats at the same cost for a client."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Repetitions:
         return f"{self.quality:.3f} +- {self.spread:.3f}{star}"
 
     def cost(self, cost: Cost) -> float:
-        """What a client paid, in the mean."""
+        """Return a client's cost, in the mean."""
         return statistics.fmean(float(getattr(one, COSTS[cost])) for one in self.records)
 
     def is_rival_of(self, other: Repetitions) -> bool:

@@ -1,4 +1,4 @@
-"""What a comparison asks of a learner that is weighted, agreed on or chosen, in one place."""
+"""Facts of learners that are weighted, agreed on or chosen: the one place of a comparison that asks for their types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from analytic.weighted import Weighted
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Solved:
-    """How a model was solved, for a float64 ridge beside it.
+    """Weights of rows and units of a solve, for a float64 ridge beside it.
 
     Args:
         weights: what each row counts, shape (n,).

@@ -38,7 +38,7 @@ def _penalty(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederationOptions:
-    """Who takes part."""
+    """Options of the federation."""
 
     modes: tuple[Mode, ...] = modes_option()
     clients: tuple[int, ...] = option(
@@ -99,7 +99,7 @@ def _baselines(text: str) -> tuple[Averaging | DPSGD, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningOptions:
-    """What is learned, and how."""
+    """Options of learners and baselines."""
 
     learner: tuple[LearnerEntry, ...] = option(
         f"closed forms out of {', '.join(LEARNERS)}, or all",
@@ -231,7 +231,7 @@ unless --option sets them; logistic takes d_phi random features where --option s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
-    """What stays."""
+    """Options of files and of what is printed."""
 
     json: Path | None = option(
         "write every number (docs/reference/compare-json.md)", file, default=None, metavar="FILE"

@@ -122,7 +122,7 @@ def statement(one: Budgets, dataset: DatasetRecord) -> Iterator[str]:
 
 
 def _personal(one: Budgets) -> Iterator[str]:
-    """What personal models reach beside the global one."""
+    """Yield the accuracies of personal models beside those of the global one."""
     for own in one.told:
         of_alphas = [run.personalised_test_accuracy for run in own.records if run.personalised_test_accuracy]
         of_global = [run.local_test_accuracy for run in own.records if run.local_test_accuracy is not None]
@@ -138,7 +138,7 @@ def _personal(one: Budgets) -> Iterator[str]:
 
 
 def difference(ours: Repetitions, theirs: Repetitions, dataset: DatasetRecord) -> str:
-    """Who is ahead, by how much, and how sure that is: over the same splits, in the error of the mean difference."""
+    """Compare two accuracies over the same splits, with the standard error of their mean difference."""
     pairs = [one.quality - other.quality for one, other in zip(ours.records, theirs.records, strict=True)]
     error = standard_error(pairs, n_train=dataset.train_rows, n_test=dataset.test_rows)
     own, other = ours.records[-1], theirs.records[-1]

@@ -191,7 +191,7 @@ class RunRecord(Run, title="run"):
 
     @property
     def float64_quality(self) -> float:
-        """The same of the float64 ridge."""
+        """Accuracy or R2 of the float64 ridge."""
         found = self.float64_ridge_test_accuracy if self.test_r2 is None else self.float64_ridge_test_r2
         return float("nan") if found is None else found
 
@@ -204,7 +204,7 @@ class RunRecord(Run, title="run"):
 
     @property
     def but_for_the_seed(self) -> str:
-        """What was asked for, as text, without the seed: equal for repetitions of one thing."""
+        """The run as text, without its seed: equal for repetitions."""
         return str([(name, getattr(self, name)) for name in Run.model_fields if name != "seed"])
 
     def option(self, name: str) -> Any:

@@ -24,7 +24,7 @@ Grid = Mapping[str, tuple[Option, ...]]
 
 
 class Tuned(Record, title="tuned"):
-    """What held-out training rows chose for one budget."""
+    """Settings that held-out training rows chose for one budget."""
 
     chosen: Mapping[str, Any]
     """The settings with the best mean accuracy there; the first of several."""
@@ -131,7 +131,7 @@ class Task:
 
 
 def tuning_sentences(label: str, tuned: Iterable[tuple[float, Tuned | None]]) -> Iterator[str]:
-    """What was chosen for each budget, what that choice had seen, and where its grid may have been too narrow."""
+    """Yield the choice of each budget, the rows it was made on, and where its grid may have been too narrow."""
     for epsilon, one in tuned:
         if one is None or one.tried == 1:
             continue

@@ -17,7 +17,7 @@ Rows = tuple[list[str], list[list[str]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """How tables show a field.
+    """A field in tables.
 
     Args:
         heading: above the column.

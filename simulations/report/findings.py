@@ -16,7 +16,7 @@ NO_LOSS = 5e-5
 
 
 def findings(comparison: Comparison) -> Iterator[Finding]:
-    """What the runs show, each with whether it is as it must be."""
+    """Yield sentences on the runs, each with whether it is as it must be."""
     yield from _equality(comparison.exact)
     for learner, hashes in comparison.hashes.items():
         whose = f"{learner}: " if len(comparison.hashes) > 1 else ""

@@ -13,6 +13,7 @@ from analytic_secagg.datasets import Dataset, bundled
 from simulations.compare.comparison import compare
 from simulations.compare.execute import execute
 from simulations.compare.plan import private_run
+from simulations.compare.record import RunRecord
 from simulations.compare.run import BASELINE, Run
 from simulations.compare.tuning import Task
 
@@ -56,7 +57,6 @@ def wine() -> Dataset:
 
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_record_is_its_run_and_what_came_of_it(wine: Dataset, kind: str) -> None:
-    """Read back from its report, a run has an equal record, but for times and memory."""
     if kind == "dpsgd":
         needs("opacus")
     run = RUNS[kind]
@@ -71,10 +71,23 @@ def test_a_record_is_its_run_and_what_came_of_it(wine: Dataset, kind: str) -> No
     assert record.equal_to_pooled
     assert (record.epsilon is None) is (run.target_epsilon is None)
     assert run.target_epsilon is None or 0.98 * run.target_epsilon < record.epsilon <= run.target_epsilon
+    check_reread(run, record, wine)
+
+
+def check_reread(run: Run, record: RunRecord, data: Dataset) -> None:
+    """The run that a report holds has an equal record, but for times and memory."""
     written = record.to_document()
     reread = Run.model_validate_json(json.dumps({name: written[name] for name in Run.model_fields if name in written}))
-    again = execute(reread.but(evaluate=run.evaluate), wine).to_document()
+    again = execute(reread.but(evaluate=run.evaluate), data).to_document()
     assert unmeasured(again) == unmeasured(written)
+
+
+def test_a_run_on_real_targets_in_agreed_columns_is_read_back() -> None:
+    data, run = bundled("linnerud"), Run(learner="afl", mode="plain", agreement=Agreement.AGREED, ridge=1.0, **SMALL)
+    record = execute(run, data)
+    assert record.test_r2 is not None
+    assert record.bitwise_equal_to_pooled
+    check_reread(run, record, data)
 
 
 def test_a_record_does_not_depend_on_what_else_runs(wine: Dataset) -> None:
