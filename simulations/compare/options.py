@@ -140,10 +140,11 @@ class LearningOptions:
         metavar="PENALTY",
         shown="0; 0.01 for what --epsilon adds",
     )
-    ri: float = option(
+    ri_gamma: float = option(
         "what each client adds to its Gram's diagonal and the server takes off exactly",
         _penalty,
         default=0.0,
+        flag="--ri",
         metavar="GAMMA",
     )
     feature_format: RowFormat | Agreement | None = format_option(
@@ -184,10 +185,11 @@ unless --option sets them; logistic takes d_phi random features where --option s
     delta: float = option("delta of every guarantee", number, default=1e-5, metavar="D")
     unit: Unit = option("who is protected", choices=UNITS, default="record")
     adjacency: Adjacency = option("neighbouring data sets", choices=ADJACENCIES, default="add-remove")
-    promise: int | None = option(
+    promised_survivors: int | None = option(
         "fewest survivors of a released total; the noise is sized for them",
         count,
         default=None,
+        flag="--promise",
         metavar="N",
         shown="all that --dropout leaves",
     )
@@ -269,7 +271,7 @@ class CompareOptions:
         refuse_same_file({"--data": self.data.data, **{f"--{name}": path for name, path in places.items()}})
         if self.learning.ridge == CROSS_VALIDATED and self.privacy.epsilon is not None:
             raise UsageError("--ridge cv has no private form, and --epsilon asks for one: state a ridge")
-        if self.learning.ri and self.privacy.epsilon is not None:
+        if self.learning.ri_gamma and self.privacy.epsilon is not None:
             raise UsageError(
                 "--ri has no effect on what --epsilon adds: private learners have no RI process; leave out one of the "
                 "two"

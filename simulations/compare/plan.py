@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from analytic.agreeing import Agreement
@@ -69,13 +69,13 @@ def product(*axes: Sequence[Mapping[str, Any]], **common: Any) -> tuple[Run, ...
     )
 
 
-def private_run(learner: str, options: Mapping[str, Option] | None = None, **fields: Any) -> Run:
+def private_run(learner: str, options: Mapping[str, Option] | None = None, **others: Any) -> Run:
     """Return a run of a learner's private form, all options of which are stated.
 
     Args:
         learner: one of ``PRIVATE_FORMS``.
         options: its own.
-        fields: others of ``Run``.
+        others: further fields of ``Run``.
 
     Raises:
         UsageError: an option that the private form does not have.
@@ -89,7 +89,7 @@ def private_run(learner: str, options: Mapping[str, Option] | None = None, **fie
     whole = {name: value for name, value in {**known, **own}.items() if value is not None}
     depth = whole.get("n_layers", whole.get("n_rounds"))
     label = learner if depth is None else f"{learner} with T = {depth}"
-    stated = {**PRIVATE, **fields, "options": {**ALWAYS.get(learner, {}), **whole}}
+    stated = {**PRIVATE, **others, "options": {**ALWAYS.get(learner, {}), **whole}}
     if learner in NEVER_CENTRED:
         stated["mean_share"] = 0.0
     return Run(learner=learner, label=label, **stated)
@@ -158,7 +158,7 @@ def tasks_of(options: CompareOptions, dataset: Dataset) -> list[Task]:
     deals = [
         {"clients": n, "partition": way} for n, way in itertools.product(federation.clients, federation.partitions)
     ]
-    common = {"dropout": federation.dropout, "dropout_anew": federation.dropout_anew, "seed": federation.seed}
+    common = _fields(federation)
     closed_forms = product(
         [size for entry in entries for size in sizes[entry.name]],
         deals,
@@ -167,7 +167,7 @@ def tasks_of(options: CompareOptions, dataset: Dataset) -> list[Task]:
         agreement=learning.feature_format if isinstance(learning.feature_format, Agreement) else None,
         target_format=None if learning.target_format is None else str(learning.target_format),
         ridge=None if learning.ridge == CROSS_VALIDATED else learning.ridge or 0.0,
-        ri_gamma=learning.ri,
+        ri_gamma=learning.ri_gamma,
         evaluate=learning.evaluate,
         explain=options.output.explain,
         **common,
@@ -175,6 +175,12 @@ def tasks_of(options: CompareOptions, dataset: Dataset) -> list[Task]:
     beside = product([size for one in gradient for size in sizes[one.name]], deals, mode=BASELINE, **common)
     found = [Task(runs=(*closed_forms, *beside))]
     return found if options.privacy.epsilon is None else [*found, *_private(options, own, deals, modes)]
+
+
+def _fields(options: Any) -> dict[str, Any]:
+    """The fields of a run that options state under the same names, one value each."""
+    stated = {one.name: getattr(options, one.name) for one in fields(options) if one.name in Run.model_fields}
+    return {name: value for name, value in stated.items() if not isinstance(value, tuple)}
 
 
 def _sizes(
@@ -216,13 +222,9 @@ def _private(
     stated = {name: flags | own[name].keys() for name in private}
     stated |= {one.name: set(own[one.name]) for one in methods}
     grids = read_grids(privacy.tune, takers, stated)
-    common: dict[str, Any] = {
-        "dropout": federation.dropout,
-        "dropout_anew": federation.dropout_anew,
-        "ridge": PRIVATE["ridge"] if options.learning.ridge is None else options.learning.ridge,
-        "promised_survivors": privacy.promise,
-        **{name: getattr(privacy, name) for name in ("delta", "unit", "adjacency", "colluders", *SHARES)},
-    }
+    common = _fields(federation) | _fields(privacy)
+    if options.learning.ridge is not None:
+        common["ridge"] = options.learning.ridge
     epsilons = privacy.epsilon or ()
     again: dict[str, Any] = {
         "seeds": range(federation.seed, federation.seed + privacy.seeds),
