@@ -56,9 +56,11 @@ class Comparison(Record, title="Report of python -m simulations compare"):
         return all(run.equal_to_pooled for run in self.runs)
 
     @computed
-    def statement(self) -> tuple[str, ...]:
-        """Meaning and assumptions of the numbers under noise, in sentences; empty without --epsilon."""
-        return tuple(dict.fromkeys(sentence for one in self.private for sentence in statement(one, self.dataset)))
+    def statement(self) -> Mapping[str, tuple[str, ...]]:
+        """Meaning and assumptions of the numbers under noise, in sentences, by learner, cohort and partition; empty
+        without --epsilon.
+        """
+        return {one.title: tuple(statement(one, self.dataset)) for one in self.private}
 
     def to_frame(self) -> Any:
         """Return ``runs`` as a data frame of pandas.

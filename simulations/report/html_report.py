@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from simulations.compare.comparison import Comparison
-from simulations.compare.privacy import depth_verdicts, statement
+from simulations.compare.privacy import depth_verdicts
 from simulations.compare.record import RunRecord
 from simulations.compare.run import NOISY
 from simulations.report.columns import error_text, human_bytes
@@ -72,9 +72,7 @@ def to_html(comparison: Comparison) -> str:
         baselines=comparison.baselines,
         private=private,
         trusts=list(NOISY),
-        statements=list(
-            dict.fromkeys(sentence for _, one in private for sentence in statement(one, comparison.dataset))
-        ),
+        statements=list(dict.fromkeys(sentence for _, one in private for sentence in comparison.statement[one.title])),
         depth=[
             (who, said) for who, one in private for deep, said in depth_verdicts([*comparison.private]) if deep == one
         ],

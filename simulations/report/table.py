@@ -13,7 +13,7 @@ from rich.text import Text
 from analytic.agreeing import Agreement
 from analytic_secagg.learners import LEARNERS
 from simulations.compare.comparison import Comparison
-from simulations.compare.privacy import Budgets, depth_verdicts, statement
+from simulations.compare.privacy import Budgets, depth_verdicts
 from simulations.compare.record import RunRecord
 from simulations.compare.run import NOISY, Run
 from simulations.report.columns import NONE, Rows, columns_of, human_bytes, rows_of, yes_or_no
@@ -179,8 +179,8 @@ def _unbroken(name: str) -> str:
 
 def print_private(comparison: Comparison, console: Console) -> None:
     """Tables of runs under noise, each statement below the tables it is about, and where T = 0 should have been."""
-    every = comparison.private
-    for said, group in groupby(every, key=lambda one: tuple(statement(one, comparison.dataset))):
+    every, statements = comparison.private, comparison.statement
+    for said, group in groupby(every, key=lambda one: statements[one.title]):
         for one in group:
             console.print(_budget_table(one, comparison.dataset.name))
             costs = (

@@ -288,9 +288,11 @@ def test_json_and_table_say_the_same(compared: Comparison, comparison: Budgets) 
     assert {record["trust"] for record in found["runs"]} == set(TRUSTS)
     assert all(set(record) >= KEYS for record in found["runs"])
     assert {tuple(record["uncertified"]) for record in found["runs"]} == {("weights by shrunk eigenvalues",)}
-    assert "Not certified, the bits are this machine's: weights by shrunk eigenvalues." in found["statement"]
-    assert "Unit of privacy: one record. Adjacency: add-remove" in found["statement"][0]
-    assert "at least 20 of 20 clients" in found["statement"][1]
+    ((title, said),) = found["statement"].items()
+    assert title == comparison.title == "afl, 20 clients, iid"
+    assert "Not certified, the bits are this machine's: weights by shrunk eigenvalues." in said
+    assert "Unit of privacy: one record. Adjacency: add-remove" in said[0]
+    assert "at least 20 of 20 clients" in said[1]
     file = io.StringIO()
     print_private(compared, Console(width=160, file=file))
     text = file.getvalue()
