@@ -181,37 +181,6 @@ class LearnerEntry:
         return Pipeline(head=head, scaler=scaler, selection=selection, weights=weights)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenLearner:
-    """A learner with the options that were asked for.
-
-    Args:
-        entry: the learner.
-        options: its own parameters.
-        label: what reports call it; empty for the learner's name.
-    """
-
-    entry: LearnerEntry
-    options: Mapping[str, Option] = field(default_factory=dict)
-    label: str = ""
-
-    @property
-    def name(self) -> str:
-        """What reports call it."""
-        return self.label or self.entry.name
-
-    @property
-    def n_sums(self) -> int:
-        """How many sums it asks for."""
-        return self.entry.n_sums(self.options)
-
-    @property
-    def alphas(self) -> tuple[float, ...]:
-        """Weights of a client's own rows in its personal models."""
-        alphas: tuple[float, ...] = self.options.get("alphas", DEFAULT_ALPHAS)
-        return alphas
-
-
 CHOOSING: Mapping[str, Reader] = {
     "folds": int,
     "ridges": numbers,

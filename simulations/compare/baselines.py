@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,10 @@ from analytic.row_format import FloatMatrix
 from analytic.solve import one_blas_thread
 from analytic.statistics import one_hot
 from analytic_secagg.console.arguments import Option, Reader
-from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import FederationError, UsageError
+from simulations.compare.deal import Deal
 from simulations.compare.reference import accuracy
-from simulations.report.document import Count, NotNegative, Part, Positive, Record
+from simulations.compare.run import Run
 
 FEDPROX_MU = 0.01
 """FedProx's default mu. It is ours: the papers at hand compare with FedProx without saying theirs."""
@@ -38,7 +38,7 @@ PARAMETER_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientSettings:
-    """How clients train between two averages.
+    """Settings of clients' training between two averages.
 
     Args:
         rounds: averages of all clients' heads.
@@ -73,7 +73,7 @@ class GradientSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trained:
-    """What training reached.
+    """Result of a training.
 
     Args:
         weights: the last head, shape (c, d + 1), the bias last; read-only.
@@ -208,110 +208,62 @@ def _with_constant(features: NDArray[Any]) -> FloatMatrix:
 # As a comparison runs them: on the same rows as the closed forms, and marked as what they are
 
 
-class BaselineRecord(Record, title="baseline"):
-    """One gradient baseline on one partition and cohort; sums in the clear, and no bitwise law."""
-
-    mode: Literal["baseline"] = "baseline"
-    """Marks it as no privacy mode and no closed form."""
-    learner: str
-    """The gradient method: fedavg or fedprox."""
-    clients: Count
-    """Clients of the cohort."""
-    partition: str
-    """How training rows were dealt: iid, dirichlet:ALPHA or shards:S."""
-    survivors: Count
-    """Clients that took part in every round: those whose vectors are in a closed form's first sum."""
-    rounds: Count
-    """Rounds of communication."""
-    local_epochs: Count
-    """Passes of a client over its own rows in a round."""
-    batch_size: Count
-    """Rows in a step."""
-    learning_rate: Positive
-    """Step length of SGD."""
-    mu: NotNegative
-    """FedProx's pull toward the common head; 0 for FedAvg."""
-    test_accuracy: Part
-    """Part of the test rows that the last head classifies correctly."""
-    best_test_accuracy: Part
-    """The same for the best round, which the test rows themselves chose."""
-    bytes_up_per_client: Count
-    """Bytes of the heads that a client sent, as float32."""
-    bytes_down_per_client: Count
-    """Bytes of the heads that it received."""
-    client_seconds: NotNegative
-    """Time a client trained, over all rounds; mean over clients that hold rows."""
-    wall_seconds: NotNegative
-    """Time of training and testing in one process."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
-    """A baseline as the command line names it.
+class Averaging:
+    """FedAvg or FedProx as the command line names it.
 
     Args:
-        name: the name in ``--baselines`` and in reports.
+        name: its name in ``--learner``, ``--baselines`` and in reports.
         options: its own parameters, each with what reads it from text.
-        values: those that differ from the defaults of ``GradientSettings``.
+        defaults: those that differ from the defaults of ``GradientSettings``.
     """
 
     name: str
     options: Mapping[str, Reader]
-    values: Mapping[str, Option] = field(default_factory=dict)
+    defaults: Mapping[str, Option] = field(default_factory=dict)
+    grid: ClassVar[Mapping[str, tuple[Option, ...]]] = {}
+    is_private: ClassVar[bool] = False
 
-    def with_values(self, values: Mapping[str, Option]) -> Self:
-        """The same with options that were asked for."""
-        return replace(self, values={**self.values, **values})
-
-    def settings(self, seed: int) -> GradientSettings:
-        """How it trains.
+    def complete(self, options: Mapping[str, Option]) -> dict[str, Option]:
+        """Return every option with its value.
 
         Raises:
             UsageError: a number out of range.
         """
-        return GradientSettings(seed=seed, **self.values)
+        settings = GradientSettings(**{**self.defaults, **options})
+        return {name: getattr(settings, name) for name in self.options}
 
-    def run(
-        self,
-        dataset: Dataset,
-        clients: Sequence[ClientRows],
-        *,
-        n_clients: int,
-        partition: str,
-        seed: int,
-        tick: Callable[[], None],
-    ) -> BaselineRecord:
+    def results(self, run: Run, deal: Deal, n_classes: int, tick: Callable[[], None]) -> dict[str, Any]:
         """Train on the rows of the clients that stay, and test on the common test rows.
+
+        Returns:
+            The results of a record, by field.
 
         Raises:
             UsageError, FederationError: as ``train`` says.
         """
-        settings = self.settings(seed)
-        trained = train(self.name, clients, dataset.x_test, dataset.y_test, settings=settings, tick=tick)
+        settings = GradientSettings(seed=run.seed, **{**self.defaults, **run.options})
+        lost = frozenset(run.dropouts.lost(run.parties))
+        clients = [deal.rows(rows) for party, rows in deal.parts.items() if party not in lost]
+        trained = train(self.name, clients, deal.data.x_test, deal.data.y_test, settings=settings, tick=tick)
         sent = settings.rounds * trained.weights.size * PARAMETER_BYTES
-        return BaselineRecord(
-            learner=self.name,
-            clients=n_clients,
-            partition=partition,
-            survivors=len(clients),
-            rounds=settings.rounds,
-            local_epochs=settings.local_epochs,
-            batch_size=settings.batch_size or 0,
-            learning_rate=settings.learning_rate,
-            mu=settings.mu,
-            test_accuracy=trained.accuracies[-1],
-            best_test_accuracy=max(trained.accuracies),
-            bytes_up_per_client=sent,
-            bytes_down_per_client=sent,
-            client_seconds=trained.client_seconds,
-            wall_seconds=trained.seconds,
-        )
+        return {
+            "survivors": len(clients),
+            "test_accuracy": trained.accuracies[-1],
+            "best_test_accuracy": max(trained.accuracies),
+            "messages_per_client": settings.rounds,
+            "heavy_messages_per_client": settings.rounds,
+            "bytes_up_per_client": sent,
+            "bytes_down_per_client": sent,
+            "client_seconds": trained.client_seconds,
+            "wall_seconds": trained.seconds,
+        }
 
 
 _OPTIONS: Mapping[str, Reader] = {"rounds": int, "local_epochs": int, "batch_size": int, "learning_rate": float}
 
-BASELINES: Mapping[str, Baseline] = {
-    "fedavg": Baseline(name="fedavg", options=_OPTIONS),
-    "fedprox": Baseline(name="fedprox", options={**_OPTIONS, "mu": float}, values={"mu": FEDPROX_MU}),
+BASELINES: Mapping[str, Averaging] = {
+    "fedavg": Averaging(name="fedavg", options=_OPTIONS),
+    "fedprox": Averaging(name="fedprox", options={**_OPTIONS, "mu": float}, defaults={"mu": FEDPROX_MU}),
 }
-"""Every baseline by name."""
+"""Every baseline without a budget by name."""

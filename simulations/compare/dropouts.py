@@ -105,7 +105,3 @@ class Dropouts:
 
     def _seed(self, clients: tuple[PartyId, ...], number: int) -> list[int]:
         return [self.seed, len(clients), number if self.anew else 0]
-
-
-NO_DROPOUTS = Dropouts()
-"""Everybody stays."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -15,47 +15,62 @@ from analytic_secagg.datasets import Dataset
 from analytic_secagg.in_process import run_federation
 from analytic_secagg.modes import Mode
 from secagg import PartyId
+from simulations.report.columns import NONE, Column, human_bytes, percent, yes_or_no
 from simulations.report.document import Count, Natural, NotNegative, Part, Record
 
 
-class EvaluationRecord(Record, title="evaluation"):
-    """What one sum over clients' test rows says of a model; null where a class has no rows."""
+def _least(parts: Sequence[float | None]) -> str:
+    known = [one for one in parts if one is not None]
+    return percent(min(known)) if known else NONE
 
-    rows: Natural
+
+def _most(distances: Sequence[float | None]) -> str:
+    known = [one for one in distances if one is not None]
+    return f"{max(known):.1e}" if known else NONE
+
+
+def _each(figures: Sequence[float | None]) -> str:
+    return ", ".join(NONE if one is None else f"{one:.4g}" for one in figures)
+
+
+class EvaluationRecord(Record, title="evaluation"):
+    """Evaluation of a model by one sum over clients' test rows; null where a class has no rows."""
+
+    rows: Annotated[Natural, Column(heading="rows")]
     """Test rows of the clients whose vectors are in the sum."""
-    accuracy: Part | None
+    accuracy: Annotated[Part | None, Column(heading="accuracy", text=percent)]
     """Part of them that is classified correctly; of several classes a row, part of their known labels."""
-    recall: tuple[Part | None, ...]
+    recall: Annotated[tuple[Part | None, ...], Column(heading="least\nrecall", text=_least)]
     """Of each class's rows the part that was found."""
     precision: tuple[Part | None, ...]
     """Of the rows that were taken for a class the part that was right."""
-    auc: tuple[Part | None, ...]
+    auc: Annotated[tuple[Part | None, ...], Column(heading="least\nAUC", text=_least)]
     """Area under the ROC curve of each class against the rest, of binned scores."""
-    auc_within: tuple[Part | None, ...]
+    auc_within: Annotated[tuple[Part | None, ...], Column(heading="AUCs\nwithin", text=_most)]
     """How far the area of the scores themselves can be from it."""
-    calibration_error: NotNegative | None
+    calibration_error: Annotated[NotNegative | None, Column(heading="calibration\nerror", text=percent)]
     """Mean distance of the chosen class's score, cut to 0 and 1, from the accuracy, over its bins; of several classes a
     row, of each known label's score from the part of the rows that are of the class."""
-    bytes_up_per_client: Count
+    bytes_up_per_client: Annotated[Count, Column(heading="up per\nclient", text=human_bytes)]
     """Bytes that a client sends for it; the most of any client."""
-    bitwise_equal_to_pooled: bool
+    bitwise_equal_to_pooled: Annotated[bool, Column(heading="equal to\npooled?", text=yes_or_no)]
     """Whether the counts are those of the survivors' pooled rows."""
 
 
 class RegressionEvaluationRecord(Record, title="evaluation of real targets"):
-    """What one sum over clients' test rows says of a model of real targets, target by target."""
+    """Evaluation of a model of real targets by one sum over clients' test rows, target by target."""
 
-    rows: Natural
+    rows: Annotated[Natural, Column(heading="rows")]
     """Test rows of the clients whose vectors are in the sum."""
-    r2: tuple[float | None, ...]
+    r2: Annotated[tuple[float | None, ...], Column(heading="R2", text=_each)]
     """1 - squared residuals / squares around the mean; null for a target without spread."""
-    mae: tuple[NotNegative | None, ...]
+    mae: Annotated[tuple[NotNegative | None, ...], Column(heading="MAE", text=_each)]
     """Mean absolute residual."""
-    rmse: tuple[NotNegative | None, ...]
+    rmse: Annotated[tuple[NotNegative | None, ...], Column(heading="RMSE", text=_each)]
     """Root of the mean squared residual."""
-    bytes_up_per_client: Count
+    bytes_up_per_client: Annotated[Count, Column(heading="up per\nclient", text=human_bytes)]
     """Bytes that a client sends for it; the most of any client."""
-    bitwise_equal_to_pooled: bool
+    bitwise_equal_to_pooled: Annotated[bool, Column(heading="equal to\npooled?", text=yes_or_no)]
     """Whether the sums are those of the survivors' pooled rows."""
 
 

@@ -1,16 +1,13 @@
-"""What accuracy costs: every way to train against bytes, messages and seconds of a client, and which nothing beats."""
+"""The frontier: models that no other beats at the same cost for a client."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from simulations.compare.rows import Row
-from simulations.report.document import Count, Natural, NotNegative, Positive, Record
+from simulations.compare.record import Cost, RunRecord
 
-Cost = Literal["bytes", "messages", "seconds"]
 COSTS: Mapping[Cost, str] = {
     "bytes": "bytes_up_per_client",
     "messages": "messages_per_client",
@@ -19,73 +16,72 @@ COSTS: Mapping[Cost, str] = {
 """What a client pays, and the field that says how much."""
 
 
-class FrontierPoint(Record, title="frontier point"):
-    """One way to train, what it reached and what it cost a client."""
+@dataclass(frozen=True, slots=True)
+class Repetitions:
+    """Records that differ in their seed alone.
 
-    learner: str
-    """The closed form or baseline, with the size that --sweep gave it, or its depth where it is private."""
-    mode: str
-    """How the sums were made; baseline where no closed form was trained."""
-    clients: Count
-    """Clients of the cohort."""
-    partition: str
-    """How training rows were dealt."""
-    epsilon: Positive | None
-    """The budget that was asked for, with noise from the clients (from the server for dpsgd); null without noise."""
-    quality: float
-    """Part of the test rows that are classified correctly, or R2 of real targets; mean over repetitions under noise."""
-    bytes_up_per_client: Natural
-    """Bytes that a client sent over all sums or rounds."""
-    messages_per_client: Count
-    """Messages in which it sent them."""
-    client_seconds: NotNegative
-    """Time that a client computed; of a baseline its whole training, the server's part in it, divided by clients."""
-    unbeaten: tuple[Cost, ...]
-    """The costs for which nothing else of the same cohort, partition, budget and mode, and no baseline, was at least as
-    good for at most as much."""
+    Args:
+        records: at least one.
+    """
+
+    records: tuple[RunRecord, ...]
 
     @property
-    def family(self) -> str:
-        """The learner without its size."""
-        return self.learner.partition(" ")[0]
+    def first(self) -> RunRecord:
+        """The record that says what all of them were asked for."""
+        return self.records[0]
+
+    @property
+    def quality(self) -> float:
+        """Mean accuracy, or R2 of real targets."""
+        return statistics.fmean(one.quality for one in self.records)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the accuracies."""
+        return statistics.pstdev(one.quality for one in self.records)
+
+    @property
+    def text(self) -> str:
+        """Mean and spread; a star where what was tuned is at the edge of its grid."""
+        star = "*" if self.first.tuned and self.first.tuned.at_edge else ""
+        return f"{self.quality:.3f} +- {self.spread:.3f}{star}"
 
     def cost(self, cost: Cost) -> float:
-        """What a client paid."""
-        return float(getattr(self, COSTS[cost]))
+        """Return a client's cost, in the mean."""
+        return statistics.fmean(float(getattr(one, COSTS[cost])) for one in self.records)
 
-    def is_rival_of(self, other: FrontierPoint) -> bool:
+    def is_rival_of(self, other: Repetitions) -> bool:
         """Whether the two are two answers to one question."""
-        same = (self.clients, self.partition, self.epsilon) == (other.clients, other.partition, other.epsilon)
-        return same and (self.mode == other.mode or "baseline" in (self.mode, other.mode))
+        ours, theirs = self.first, other.first
+        same = all(getattr(ours, name) == getattr(theirs, name) for name in ("clients", "partition", "target_epsilon"))
+        return same and (ours.mode == theirs.mode or ours.is_baseline or theirs.is_baseline)
 
-    def beats(self, other: FrontierPoint, cost: Cost) -> bool:
+    def beats(self, other: Repetitions, cost: Cost) -> bool:
         """Whether it is at least as good for at most as much, and not the same in both."""
         ours, theirs = (self.quality, -self.cost(cost)), (other.quality, -other.cost(cost))
         return ours != theirs and all(own >= its for own, its in zip(ours, theirs, strict=True))
 
 
-def frontier(trained: Iterable[Row]) -> Iterator[FrontierPoint]:
-    """Yield a point for each exact run, gradient baseline and budget: noise from clients, or dpsgd's."""
-    told = (row for row in trained if row.trust in (None, "distributed") or row.mode == "baseline")
-    points = [_point(list(repetitions)) for _, repetitions in groupby(told, key=_but_for_the_seed)]
-    for point in points:
-        yield point.model_copy(update={"unbeaten": tuple(cost for cost in COSTS if _unbeaten(point, points, cost))})
+def repetitions(records: Iterable[RunRecord]) -> list[Repetitions]:
+    """Group records that differ in their seed alone, in the order of the first of each."""
+    groups: dict[str, list[RunRecord]] = {}
+    for one in records:
+        groups.setdefault(one.but_for_the_seed, []).append(one)
+    return [Repetitions(tuple(group)) for group in groups.values()]
 
 
-def _unbeaten(point: FrontierPoint, points: Sequence[FrontierPoint], cost: Cost) -> bool:
-    return not any(other.is_rival_of(point) and other.beats(point, cost) for other in points)
+def points(records: Iterable[RunRecord]) -> list[Repetitions]:
+    """Return what is compared: exact runs, noise from the clients, and gradient methods."""
+    return repetitions(one for one in records if one.is_exact or one.is_baseline or one.trust == "distributed")
 
 
-def _but_for_the_seed(row: Row) -> tuple[object, ...]:
-    return tuple(row.model_dump(exclude={"seed", "test_accuracy"}).values())
-
-
-def _point(repetitions: Sequence[Row]) -> FrontierPoint:
-    """Rows that differ in their seed alone."""
-    first = repetitions[0]
-    return FrontierPoint(
-        **{name: getattr(first, name) for name in ("learner", "mode", "clients", "partition", *COSTS.values())},
-        epsilon=first.target_epsilon,
-        quality=statistics.fmean(row.quality for row in repetitions),
-        unbeaten=(),
-    )
+def with_unbeaten(records: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
+    """Return the records with the costs for which nothing beats them."""
+    every = points(records)
+    found: dict[int, tuple[Cost, ...]] = {}
+    for point in every:
+        rivals = [other for other in every if other.is_rival_of(point)]
+        costs = tuple(cost for cost in COSTS if not any(other.beats(point, cost) for other in rivals))
+        found |= {id(one): costs for one in point.records}
+    return tuple(one.model_copy(update={"unbeaten": found.get(id(one))}) for one in records)

@@ -17,9 +17,8 @@ from analytic_secagg.learners import CROSS_VALIDATED, LEARNERS, LearnerEntry, ch
 from analytic_secagg.modes import LARGEST_COMPLETE, Mode
 from secagg.config import MAX_CLIENTS
 from simulations.command_line.shared_arguments import DataOptions, format_option, modes_option
-from simulations.compare.baselines import BASELINES, Baseline
-from simulations.compare.dpsgd import DPSGD
-from simulations.compare.dropouts import Dropouts
+from simulations.compare.baselines import BASELINES, Averaging
+from simulations.compare.dpsgd import DPSGD, METHODS
 from simulations.data.partitions import Partition, parse_partition
 
 
@@ -39,7 +38,7 @@ def _penalty(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederationOptions:
-    """Who takes part."""
+    """Options of the federation."""
 
     modes: tuple[Mode, ...] = modes_option()
     clients: tuple[int, ...] = option(
@@ -88,25 +87,19 @@ class FederationOptions:
             )
 
     @property
-    def partitions(self) -> tuple[Partition, ...]:
+    def partitions(self) -> tuple[str, ...]:
         """The different ways to deal the rows."""
-        return tuple({way.name: way for way in self.partition}.values())
-
-    @property
-    def dropouts(self) -> Dropouts:
-        """Who vanishes."""
-        return Dropouts(rate=self.dropout, anew=self.dropout_anew, seed=self.seed)
+        return tuple(dict.fromkeys(way.name for way in self.partition))
 
 
-def _baselines(text: str) -> tuple[Baseline | DPSGD, ...]:
+def _baselines(text: str) -> tuple[Averaging | DPSGD, ...]:
     """Gradient methods by their names; ``all`` are those that need no budget."""
-    with_budgets: dict[str, Baseline | DPSGD] = {**BASELINES, "dpsgd": DPSGD()}
-    return tuple(BASELINES.values()) if text == "all" else named(text, "baseline", with_budgets)
+    return tuple(BASELINES.values()) if text == "all" else named(text, "baseline", METHODS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningOptions:
-    """What is learned, and how."""
+    """Options of learners and baselines."""
 
     learner: tuple[LearnerEntry, ...] = option(
         f"closed forms out of {', '.join(LEARNERS)}, or all",
@@ -115,7 +108,7 @@ class LearningOptions:
         metavar="NAME,...",
         shown="afl",
     )
-    baselines: tuple[Baseline | DPSGD, ...] = option(
+    baselines: tuple[Averaging | DPSGD, ...] = option(
         f"gradient methods on the same rows, for comparison only: {', '.join(BASELINES)}, or all of these; with "
         "--epsilon also dpsgd",
         _baselines,
@@ -147,10 +140,11 @@ class LearningOptions:
         metavar="PENALTY",
         shown="0; 0.01 for what --epsilon adds",
     )
-    ri: float = option(
+    ri_gamma: float = option(
         "what each client adds to its Gram's diagonal and the server takes off exactly",
         _penalty,
         default=0.0,
+        flag="--ri",
         metavar="GAMMA",
     )
     feature_format: RowFormat | Agreement | None = format_option(
@@ -174,11 +168,11 @@ class PrivacyOptions:
     """Budgets of differential privacy; the others say nothing without ``epsilon``."""
 
     GROUP_DESCRIPTION: ClassVar[str] = """\
-With --epsilon a simulation of its own runs beside the others, for afl, fedhip, random, logistic, deepafl and safle
-where they are asked for, with the cohorts, partitions, dropouts and --seed above. Its distributed noise runs over each
-of --modes, central and local noise in the clear. Its rows are brought to norm 1 and have formats of their own,
-whatever --format says; its ridge is 0.01 unless --ridge is given; its deepafl has n_layers=1, d_phi=64 and d_f=64, its
-random d_phi=64 and activation=gelu, its safle n_buckets=2, group_size=1 and even thresholds from low=0 to high=1,
+With --epsilon further runs are made under noise, for afl, fedhip, random, logistic, deepafl and safle where they are
+asked for, with the cohorts, partitions, dropouts and --seed above. Distributed noise runs over each of --modes, central
+and local noise in the clear. Test rows are drawn anew with each seed. Rows are brought to norm 1 and have formats of
+their own, whatever --format says; the ridge is 0.01 unless --ridge is given; deepafl has n_layers=1, d_phi=64 and
+d_f=64, random d_phi=64 and activation=gelu, safle n_buckets=2, group_size=1 and even thresholds from low=0 to high=1,
 unless --option sets them; logistic takes d_phi random features where --option says so.
 """
 
@@ -191,10 +185,11 @@ unless --option sets them; logistic takes d_phi random features where --option s
     delta: float = option("delta of every guarantee", number, default=1e-5, metavar="D")
     unit: Unit = option("who is protected", choices=UNITS, default="record")
     adjacency: Adjacency = option("neighbouring data sets", choices=ADJACENCIES, default="add-remove")
-    promise: int | None = option(
+    promised_survivors: int | None = option(
         "fewest survivors of a released total; the noise is sized for them",
         count,
         default=None,
+        flag="--promise",
         metavar="N",
         shown="all that --dropout leaves",
     )
@@ -238,7 +233,7 @@ unless --option sets them; logistic takes d_phi random features where --option s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
-    """What stays."""
+    """Options of files and of what is printed."""
 
     json: Path | None = option(
         "write every number (docs/reference/compare-json.md)", file, default=None, metavar="FILE"
@@ -276,7 +271,7 @@ class CompareOptions:
         refuse_same_file({"--data": self.data.data, **{f"--{name}": path for name, path in places.items()}})
         if self.learning.ridge == CROSS_VALIDATED and self.privacy.epsilon is not None:
             raise UsageError("--ridge cv has no private form, and --epsilon asks for one: state a ridge")
-        if self.learning.ri and self.privacy.epsilon is not None:
+        if self.learning.ri_gamma and self.privacy.epsilon is not None:
             raise UsageError(
                 "--ri has no effect on what --epsilon adds: private learners have no RI process; leave out one of the "
                 "two"

@@ -1,4 +1,4 @@
-"""What a run is compared with: the pooled model of its survivors, and float64 ridges that share no code with it."""
+"""References of a run: the pooled model of its survivors, and float64 ridges that share no code with it."""
 
 from __future__ import annotations
 

@@ -9,26 +9,27 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analytic_secagg.console.arguments import Configurable, Option, parse_options
 from analytic_secagg.errors import UsageError
+from simulations.compare.run import Run
 from simulations.report.document import Count, Record
 
 Grid = Mapping[str, tuple[Option, ...]]
 """The values of each setting that are tried, with those of every other."""
 
-Rows = tuple[NDArray[Any], NDArray[Any]]
-
 
 class Tuned(Record, title="tuned"):
-    """What held-out training rows chose for one budget."""
+    """Settings that held-out training rows chose for one budget."""
 
     chosen: Mapping[str, Any]
     """The settings with the best mean accuracy there; the first of several."""
+    grid: Mapping[str, tuple[Any, ...]]
+    """The values of each setting that were tried, in all combinations."""
     tried: Count
     """How many combinations of settings were tried."""
     repetitions: Count
@@ -72,46 +73,65 @@ def candidates(grid: Grid) -> Iterator[dict[str, Option]]:
         yield dict(zip(grid, values, strict=True))
 
 
-def n_trials(grid: Grid, n_repetitions: int) -> int:
-    """How many models tuning trains for one budget: none where there is nothing to choose from."""
-    tried = sum(1 for _ in candidates(grid))
-    return tried * n_repetitions if tried > 1 else 0
-
-
-def tune(grid: Grid, score: Callable[[Mapping[str, Option], int], float], *, repetitions: range) -> Tuned:
-    """The best combination of a grid.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Runs of one kind under one budget, whose settings may be chosen on held-out training rows first.
 
     Args:
-        grid: values by setting.
-        score: (settings, seed of a repetition) -> accuracy on its held-out rows; not asked where there is no choice.
-        repetitions: seeds over which accuracies are averaged.
-
-    Raises:
-        UsageError: a grid without a value.
+        runs: in the order of their records; the first one says what is tried.
+        grid: settings that are tried; without any the runs are as they are.
+        seeds: of the repetitions whose training rows judge them.
     """
-    every = list(candidates(grid))
-    if not every:
-        raise UsageError(f"a grid needs a value for each of {', '.join(grid)}")
-    found = [statistics.fmean(score(one, seed) for seed in repetitions) for one in every] if len(every) > 1 else [0.0]
-    chosen = every[int(np.argmax(found))]
-    numbers = {name: {one for one in own if isinstance(one, (int, float))} for name, own in grid.items()}
-    return Tuned(
-        chosen=chosen,
-        tried=len(every),
-        repetitions=len(repetitions),
-        at_edge=tuple(name for name, own in numbers.items() if len(own) > 2 and chosen[name] in (min(own), max(own))),
-        of_two=tuple(name for name, own in numbers.items() if len(own) == 2),
-    )
 
+    runs: tuple[Run, ...]
+    grid: Grid = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
 
-def held_out(rows: Rows) -> tuple[Rows, Rows]:
-    """Training rows without their last fifth, and that fifth."""
-    (x, y), cut = rows, len(rows[0]) * 4 // 5
-    return (x[:cut], y[:cut]), (x[cut:], y[cut:])
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise UsageError("a comparison needs at least one run")
+        if empty := [name for name, values in self.grid.items() if not values]:
+            raise UsageError(f"a grid needs a value for each of {', '.join(empty)}")
+
+    @property
+    def trials(self) -> tuple[dict[str, Option], ...]:
+        """Every combination of settings, where there is a choice."""
+        every = tuple(candidates(self.grid))
+        return every if len(every) > 1 else ()
+
+    @property
+    def n_runs(self) -> int:
+        """Number of models that are trained."""
+        return len(self.runs) + len(self.trials) * len(self.seeds)
+
+    def tuned(self, accuracy: Callable[[Run], float]) -> tuple[tuple[Run, ...], Tuned | None]:
+        """Return the runs with the settings of the best mean accuracy, and how they were chosen.
+
+        Args:
+            accuracy: trains a run and tests it on its held-out rows.
+        """
+        if not self.grid:
+            return self.runs, None
+        first = self.runs[0]
+        found = [
+            statistics.fmean(accuracy(first.with_settings(one).held_out(seed)) for seed in self.seeds)
+            for one in self.trials
+        ]
+        chosen = self.trials[int(np.argmax(found))] if found else next(candidates(self.grid))
+        numbers = {name: {one for one in own if isinstance(one, (int, float))} for name, own in self.grid.items()}
+        tuned = Tuned(
+            chosen=chosen,
+            grid=self.grid,
+            tried=max(1, len(found)),
+            repetitions=len(self.seeds),
+            at_edge=tuple(n for n, own in numbers.items() if len(own) > 2 and chosen[n] in (min(own), max(own))),
+            of_two=tuple(name for name, own in numbers.items() if len(own) == 2),
+        )
+        return tuple(run.with_settings(chosen) for run in self.runs), tuned
 
 
 def tuning_sentences(label: str, tuned: Iterable[tuple[float, Tuned | None]]) -> Iterator[str]:
-    """What was chosen for each budget, what that choice had seen, and where its grid may have been too narrow."""
+    """Yield the choice of each budget, the rows it was made on, and where its grid may have been too narrow."""
     for epsilon, one in tuned:
         if one is None or one.tried == 1:
             continue

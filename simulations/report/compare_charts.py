@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from simulations.compare.comparison import Comparison
-from simulations.compare.frontier import Cost
-from simulations.compare.private import PrivateComparison, Trust
-from simulations.compare.runs import RunRecord
-from simulations.report.findings import error_text, human_bytes, verdict
+from simulations.compare.frontier import points
+from simulations.compare.privacy import Budgets
+from simulations.compare.record import Cost, RunRecord
+from simulations.compare.run import BASELINE, Trust
+from simulations.report.columns import error_text, human_bytes
+from simulations.report.findings import verdict
 from simulations.report.page import as_file, to_svg
 from simulations.report.plots import BarChart, Chart, DeviationChart, Dot, FrontierChart, Line, LineChart
 
@@ -97,7 +99,7 @@ def accuracy_charts(comparison: Comparison) -> Iterator[Chart]:
 
 def path_charts(comparison: Comparison) -> Iterator[Chart]:
     """For each different choice the validation error by ridge, with its standard error."""
-    choices = {run.choice: run.learner for run in comparison.runs if run.choice}
+    choices = {run.choice: run.label for run in comparison.exact if run.choice}
     for choice, learner in choices.items():
         points = list(zip(choice.ridges, choice.error, choice.standard_error, strict=True))
         yield LineChart(
@@ -116,9 +118,9 @@ def path_charts(comparison: Comparison) -> Iterator[Chart]:
 
 def cost_charts(comparison: Comparison) -> Iterator[Chart]:
     """For each learner the bytes and the seconds of its modes."""
-    for learner in comparison.learner_options:
-        runs = [run for run in comparison.runs if run.learner == learner]
-        whose = f"{learner}: " if len(comparison.learner_options) > 1 else ""
+    for learner in comparison.learners:
+        runs = [run for run in comparison.exact if run.label == learner]
+        whose = f"{learner}: " if len(comparison.learners) > 1 else ""
         yield bytes_chart(runs, whose)
         client = _by_mode(runs, lambda run: run.client_seconds)
         fastest, slowest = min(client, key=client.__getitem__), max(client, key=client.__getitem__)
@@ -127,7 +129,7 @@ def cost_charts(comparison: Comparison) -> Iterator[Chart]:
             + (f" in {fastest} and {_seconds(client[slowest])} in {slowest}" if fastest != slowest else ""),
             groups=list(client),
             series=_by_cohort(
-                runs, {"one client": lambda run: run.client_seconds, "server": lambda run: run.server_seconds}
+                runs, {"one client": lambda run: run.client_seconds, "server": lambda run: run.server_seconds or 0.0}
             ),
             label=_seconds,
         )
@@ -137,7 +139,7 @@ def bytes_chart(runs: list[RunRecord], whose: str = "", *, down: bool = True) ->
     """What a client sends and receives in each mode, all sums together."""
     measures: dict[str, Callable[[RunRecord], float]] = {"up": lambda run: run.bytes_up_per_client}
     if down and any(run.bytes_down_per_client for run in runs):
-        measures["down"] = lambda run: run.bytes_down_per_client
+        measures["down"] = lambda run: run.bytes_down_per_client or 0.0
     up = _by_mode(runs, measures["up"])
     return BarChart(
         title=f"{whose}{_bytes_finding(up)}", groups=list(up), series=_by_cohort(runs, measures), label=human_bytes
@@ -146,10 +148,10 @@ def bytes_chart(runs: list[RunRecord], whose: str = "", *, down: bool = True) ->
 
 def deviation_chart(comparison: Comparison) -> DeviationChart:
     """Our runs' distance from pooled, that of float64 federations on the same rows, and what others published."""
-    runs = comparison.runs
+    runs = comparison.exact
     ours = max((run.max_abs_weight_deviation or 0.0 for run in runs), default=0.0)
-    by_gram = max(run.float64_gram_sum_max_abs_weight_deviation for run in runs)
-    by_weights = max(run.float64_solved_weights_max_abs_weight_deviation for run in runs)
+    by_gram = max(run.float64_gram_sum_max_abs_weight_deviation or 0.0 for run in runs)
+    by_weights = max(run.float64_solved_weights_max_abs_weight_deviation or 0.0 for run in runs)
     if comparison.all_bitwise_equal_to_pooled:
         title = (
             "Federated minus pooled is exactly 0 in every run; in float64 the same rows end up to "
@@ -168,30 +170,30 @@ def deviation_chart(comparison: Comparison) -> DeviationChart:
     )
 
 
-def distinct(comparison: Comparison) -> Iterator[tuple[str, PrivateComparison]]:
-    """(title, private comparison), once for partitions on which everything came out the same."""
-    groups: dict[tuple[object, ...], list[PrivateComparison]] = {}
+def distinct(comparison: Comparison) -> Iterator[tuple[str, Budgets]]:
+    """(title, runs under noise), once for partitions on which everything came out the same."""
+    groups: dict[tuple[object, ...], list[Budgets]] = {}
     for one in comparison.private:
-        measured = tuple(record.accuracies for record in one.records)
-        groups.setdefault((one.terms.name, one.clients, measured), []).append(one)
+        measured = tuple(run.quality for own in one.every for run in own.records)
+        groups.setdefault((one.first.label, one.first.clients, measured), []).append(one)
     for group in groups.values():
-        partitions = ", ".join(one.partition for one in group)
-        yield f"{group[0].terms.name}, {group[0].clients} clients, {partitions}", group[0]
+        partitions = ", ".join(one.first.partition for one in group)
+        yield f"{group[0].first.label}, {group[0].first.clients} clients, {partitions}", group[0]
 
 
-def budget_chart(who: str, private: PrivateComparison) -> LineChart:
+def budget_chart(who: str, private: Budgets) -> LineChart:
     """Accuracy over epsilon under every kind of trust."""
-    terms, budgets = private.terms, private.budgets
+    first, epsilons = private.noisy[0], private.epsilons
 
     def mean(trust: Trust, epsilon: float | None) -> float:
-        return private.of(trust, epsilon).accuracy_mean
+        return private.of(trust, epsilon).quality
 
-    most = max(budgets, key=lambda epsilon: mean("distributed", epsilon) - mean("local", epsilon))
-    found = {title: [private.of(trust, epsilon) for epsilon in budgets] for trust, title in TRUST_TITLES.items()}
+    most = max(epsilons, key=lambda epsilon: mean("distributed", epsilon) - mean("local", epsilon))
+    found = {title: [private.of(trust, epsilon) for epsilon in epsilons] for trust, title in TRUST_TITLES.items()}
     exact = mean("non-private", None)
     words = _words(
         {
-            name: [(f"epsilon {r.target_epsilon:g}", f"{r.accuracy_mean:.2%} +- {r.accuracy_spread:.2%}") for r in own]
+            name: [(f"epsilon {one.first.target_epsilon:g}", f"{one.quality:.2%} +- {one.spread:.2%}") for one in own]
             for name, own in found.items()
         }
     )
@@ -199,13 +201,14 @@ def budget_chart(who: str, private: PrivateComparison) -> LineChart:
         title=f"{who}: at epsilon {most:g}, {mean('distributed', most):.1%} with a secure sum, "
         f"{mean('local', most):.1%} without; no noise {exact:.1%}",
         series={
-            name: Line(x=budgets, y=[r.accuracy_mean for r in records], spread=[r.accuracy_spread for r in records])
-            for name, records in found.items()
+            name: Line(x=epsilons, y=[one.quality for one in own], spread=[one.spread for one in own])
+            for name, own in found.items()
         },
         words=f"no noise: {exact:.2%}. {words}",
-        ticks={budget: f"{budget:g}" for budget in budgets},
+        ticks={budget: f"{budget:g}" for budget in epsilons},
         reference=("no noise", exact),
-        x_label=f"epsilon at delta {terms.delta:g}, one {terms.unit}, {terms.adjacency}; {private.seeds} repetitions",
+        x_label=f"epsilon at delta {first.delta:g}, one {first.unit}, {first.adjacency}; "
+        f"{len(private.every[0].records)} repetitions",
     )
 
 
@@ -216,9 +219,8 @@ def _words(lines: Mapping[str, Iterable[tuple[str, str]]]) -> str:
 
 def overview(comparison: Comparison) -> str:
     """One picture as an SVG file: accuracy by partition and bytes by mode of the first cohort and learner."""
-    learner = comparison.runs[0].learner
-    cohort = comparison.runs[0].clients
-    runs = [run for run in comparison.runs if (run.learner, run.clients) == (learner, cohort)]
+    first = comparison.exact[0]
+    runs = [run for run in comparison.exact if (run.label, run.clients) == (first.label, first.clients)]
     charts = (next(accuracy_charts(comparison)), bytes_chart(runs, down=False))
     _, sentence = verdict(comparison)
 
@@ -252,26 +254,26 @@ def frontier_picture(comparison: Comparison) -> str:
 
 
 def _frontier_charts(comparison: Comparison) -> Iterator[FrontierChart]:
-    first = comparison.runs[0]
-    points = [
+    first = comparison.exact[0]
+    shown = [
         point
-        for point in comparison.frontier
-        if (point.clients, point.partition) == (first.clients, first.partition)
-        and (point.epsilon is not None or point.mode in (first.mode, "baseline"))
+        for point in points(comparison.runs)
+        if (point.first.clients, point.first.partition) == (first.clients, first.partition)
+        and (point.first.target_epsilon is not None or point.first.mode in (first.mode, BASELINE))
     ]
     titles: Mapping[Cost, str] = {"bytes": "bytes up", "messages": "messages", "seconds": "seconds of computing"}
     for cost, title in titles.items():
         families: dict[str, list[Dot]] = {}
-        for point in points:
-            name = point.learner if point.epsilon is None else f"{point.learner}, epsilon {point.epsilon:g}"
+        for point in shown:
+            label, epsilon = point.first.label, point.first.target_epsilon
             dot = Dot(
-                name=name,
+                name=label if epsilon is None else f"{label}, epsilon {epsilon:g}",
                 x=point.cost(cost),
                 y=point.quality,
-                noisy=point.epsilon is not None,
-                unbeaten=cost in point.unbeaten,
+                noisy=epsilon is not None,
+                unbeaten=cost in (point.first.unbeaten or ()),
             )
-            families.setdefault(point.family, []).append(dot)
+            families.setdefault(label.partition(" ")[0], []).append(dot)
         best = [name for name, dots in families.items() if any(dot.unbeaten and not dot.noisy for dot in dots)]
         yield FrontierChart(
             title=f"For their {title} nothing that ran without noise beats {', '.join(best)}",
@@ -284,10 +286,10 @@ def _frontier_charts(comparison: Comparison) -> Iterator[FrontierChart]:
 def _closed_forms(comparison: Comparison, n_clients: int) -> dict[str, list[float]]:
     """Accuracies (or R2) by line; a learner's modes are one line as long as they agree."""
     lines: dict[str, list[float]] = {}
-    for learner in comparison.learner_options:
+    for learner in comparison.learners:
         by_mode: dict[str, list[float]] = {}
-        for run in comparison.runs:
-            if (run.learner, run.clients) == (learner, n_clients):
+        for run in comparison.exact:
+            if (run.label, run.clients) == (learner, n_clients):
                 by_mode.setdefault(run.mode, []).append(run.quality)
         for modes, values in _merged(by_mode):
             which = f"all {len(modes)} modes" if len(modes) == len(by_mode) else ", ".join(modes)
@@ -298,10 +300,10 @@ def _closed_forms(comparison: Comparison, n_clients: int) -> dict[str, list[floa
 def _baselines(comparison: Comparison, n_clients: int) -> dict[str, list[float]]:
     """Accuracies by line; baselines that agree everywhere are one."""
     by_name: dict[str, list[float]] = {}
-    rounds = {one.learner: f"{one.rounds} rounds" for one in comparison.baselines}
+    rounds = {one.label: f"{one.messages_per_client} rounds" for one in comparison.baselines}
     for one in comparison.baselines:
         if one.clients == n_clients:
-            by_name.setdefault(one.learner, []).append(one.test_accuracy)
+            by_name.setdefault(one.label, []).append(one.quality)
     return {f"{' = '.join(names)}, {rounds[names[0]]}": values for names, values in _merged(by_name)}
 
 

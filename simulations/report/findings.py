@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from analytic.row_format import RowFormat
 from simulations.compare.comparison import Comparison
-from simulations.compare.runs import RunRecord
+from simulations.compare.record import RunRecord
 from simulations.report.document import Finding, Mark
 
 NO_LOSS = 5e-5
@@ -16,8 +16,8 @@ NO_LOSS = 5e-5
 
 
 def findings(comparison: Comparison) -> Iterator[Finding]:
-    """What the runs show, each with whether it is as it must be."""
-    yield from _equality(comparison.runs)
+    """Yield sentences on the runs, each with whether it is as it must be."""
+    yield from _equality(comparison.exact)
     for learner, hashes in comparison.hashes.items():
         whose = f"{learner}: " if len(comparison.hashes) > 1 else ""
         if len(hashes) == 1:
@@ -27,7 +27,7 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
                 Mark.FINE,
                 f"{whose}{len(hashes)} weights hashes: runs whose surviving rows differ have different models",
             )
-    yield from _proof(comparison.runs)
+    yield from _proof(comparison.exact)
     yield from _coarse(comparison)
     yield from _beside_float64(comparison)
     yield from _choices(comparison)
@@ -41,7 +41,8 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
     if comparison.baselines:
         names = ", ".join(
             dict.fromkeys(
-                f"{one.learner} with mu {one.mu:g}" if one.mu else one.learner for one in comparison.baselines
+                f"{one.label} with mu {one.option('mu'):g}" if one.option("mu") else one.label
+                for one in comparison.baselines
             )
         )
         yield (
@@ -55,11 +56,11 @@ def verdict(comparison: Comparison) -> Finding:
     wrong = [sentence for mark, sentence in findings(comparison) if mark is Mark.WRONG]
     if wrong:
         return Mark.WRONG, "; ".join(wrong)
-    runs = comparison.runs
+    runs = comparison.exact
     counted = ", ".join(
         f"{len(set(values))} {name}"
         for name, values in (
-            ("learners", [run.learner for run in runs]),
+            ("learners", [run.label for run in runs]),
             ("privacy modes", [run.mode for run in runs]),
             ("partitions", [run.partition for run in runs]),
             ("cohort sizes", [run.clients for run in runs]),
@@ -70,21 +71,7 @@ def verdict(comparison: Comparison) -> Finding:
     return Mark.FINE, f"{where} federated model is the pooled model of the surviving clients, bit for bit."
 
 
-def human_bytes(count: float) -> str:
-    """``12.3 kB``: bytes in decimal units, three digits."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 999.5 or unit == "GB":
-            break
-        count /= 1000
-    return f"{count:.0f} {unit}" if count >= 100 or unit == "B" else f"{count:.3g} {unit}"
-
-
-def error_text(value: float | None, none: str = "not linear") -> str:
-    """Write ``exactly 0`` or three digits; ``none`` where there is no number."""
-    return none if value is None else f"{value:.2e}" if value else "exactly 0"
-
-
-def _equality(runs: tuple[RunRecord, ...]) -> Iterator[Finding]:
+def _equality(runs: Sequence[RunRecord]) -> Iterator[Finding]:
     different = [_case(run) for run in runs if not run.bitwise_equal_to_pooled]
     if different:
         yield (
@@ -105,9 +92,9 @@ def _equality(runs: tuple[RunRecord, ...]) -> Iterator[Finding]:
         yield Mark.WRONG, f"NOT EQUAL: evaluations differ from those of the pooled test rows ({'; '.join(different)})"
 
 
-def _proof(runs: tuple[RunRecord, ...]) -> Iterator[Finding]:
+def _proof(runs: Sequence[RunRecord]) -> Iterator[Finding]:
     """Whether hashes are those of every machine; no fault where they are not, but said by name."""
-    found = dict.fromkeys(f"{run.learner}'s {name}" for run in runs for name in run.uncertified)
+    found = dict.fromkeys(f"{run.label}'s {name}" for run in runs for name in run.uncertified)
     if found:
         yield Mark.NOTICE, f"not certified, the bits are this machine's: {', '.join(found)}"
     else:
@@ -116,18 +103,18 @@ def _proof(runs: tuple[RunRecord, ...]) -> Iterator[Finding]:
 
 def _beside_float64(comparison: Comparison) -> Iterator[Finding]:
     """What fixed-point rows cost a linear model: the closed form in float64 beside it, where the two differ most."""
-    for learner in comparison.learner_options:
+    for learner in comparison.learners:
         runs = [
             run
-            for run in comparison.runs
-            if run.learner == learner and run.float64_ridge_max_abs_weight_deviation is not None
+            for run in comparison.exact
+            if run.label == learner and run.float64_ridge_max_abs_weight_deviation is not None
         ]
         if not runs:
             continue
         run = max(runs, key=lambda one: abs(one.quality - one.float64_quality))
         lost, what = run.float64_quality - run.quality, comparison.quality_name
-        whose = f"{learner}: " if len(comparison.learner_options) > 1 else ""
-        peer = "ridge" if comparison.ridge or run.choice else "least squares"
+        whose = f"{learner}: " if len(comparison.learners) > 1 else ""
+        peer = "ridge" if run.ridge or run.choice else "least squares"
         said = f"{whose}float64 {peer} on the same rows has {what} {run.float64_quality:.4f}, and the federated model"
         if abs(lost) < NO_LOSS:
             yield Mark.FINE, f"{said} the same"
@@ -150,24 +137,24 @@ def _standard_error(comparison: Comparison, accuracy: float) -> float:
 
 def _coarse(comparison: Comparison) -> Iterator[Finding]:
     """Columns that the format hardly holds, by name."""
-    columns = comparison.coarse_columns
-    if columns and comparison.agreement:
+    columns, first = comparison.coarse_columns, comparison.runs[0]
+    if columns and first.agreement:
         yield (
             Mark.NOTICE,
             f"WARNING: most entries of {len(columns)} of {comparison.dataset.features} columns keep less than 8 bits "
             f"beside the largest: {', '.join(columns)}; mend outliers, or take logarithms of such columns",
         )
     elif columns:
-        said = RowFormat.parse(comparison.format).warning(columns, comparison.dataset.features)
+        said = RowFormat.parse(str(first.format)).warning(columns, comparison.dataset.features)
         yield Mark.NOTICE, f"WARNING: {said}, or --format agreed"
 
 
 def _choices(comparison: Comparison) -> Iterator[Finding]:
     """The ridges that runs chose, each once."""
     said = {
-        f"{run.learner} chose ridge {run.choice.ridge:g} of {len(run.choice.ridges)} from {run.choice.ridges[0]:g} to "
+        f"{run.label} chose ridge {run.choice.ridge:g} of {len(run.choice.ridges)} from {run.choice.ridges[0]:g} to "
         f"{run.choice.ridges[-1]:g}, by {run.choice.criterion} over {run.choice.folds} folds ({run.choice.rule})"
-        for run in comparison.runs
+        for run in comparison.exact
         if run.choice
     }
     yield from ((Mark.FINE, sentence) for sentence in sorted(said))
@@ -176,12 +163,13 @@ def _choices(comparison: Comparison) -> Iterator[Finding]:
 def _messages(comparison: Comparison) -> Iterator[Finding]:
     """What each mode asks of a client, once for all its runs that ask the same."""
     said: dict[str, list[str]] = {}
-    for run in comparison.runs:
-        sums = f" in {run.sums} sums ({_counted(run.messages_per_sum)})" if run.sums > 1 else ""
+    for run in comparison.exact:
+        each = run.messages_per_sum or ()
+        sums = f" in {run.sums} sums ({_counted(each)})" if len(each) > 1 else ""
         asked = f"heavy messages {run.heavy_messages_per_client}, messages {run.messages_per_client}{sums}"
-        said.setdefault(f"{run.mode}: {asked}", []).append(run.learner)
+        said.setdefault(f"{run.mode}: {asked}", []).append(run.label)
     for asked, learners in said.items():
-        whose = f" [{', '.join(dict.fromkeys(learners))}]" if len(comparison.learner_options) > 1 else ""
+        whose = f" [{', '.join(dict.fromkeys(learners))}]" if len(comparison.learners) > 1 else ""
         yield Mark.FINE, f"{asked}{whose}"
 
 
@@ -192,4 +180,4 @@ def _counted(numbers: tuple[int, ...]) -> str:
 
 
 def _case(run: RunRecord) -> str:
-    return f"{run.learner} {run.mode} with {run.clients} clients, {run.partition}"
+    return f"{run.label} {run.mode} with {run.clients} clients, {run.partition}"

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from simulations.compare.comparison import Comparison
-from simulations.compare.private import NOISY, depth_verdicts
-from simulations.compare.runs import RunRecord
+from simulations.compare.privacy import depth_verdicts
+from simulations.compare.record import RunRecord
+from simulations.compare.run import NOISY
+from simulations.report.columns import error_text, human_bytes
 from simulations.report.compare_charts import (
     PUBLISHED,
     accuracy_charts,
@@ -19,19 +21,10 @@ from simulations.report.compare_charts import (
     distinct,
     path_charts,
 )
-from simulations.report.findings import error_text, findings, human_bytes, verdict
+from simulations.report.findings import findings, verdict
 from simulations.report.page import render
 from simulations.report.plots import Chart
-from simulations.report.table import (
-    Rows,
-    accuracy_text,
-    baseline_rows,
-    describe,
-    evaluation_rows,
-    personal_rows,
-    regression_rows,
-    run_rows,
-)
+from simulations.report.table import describe, evaluation_rows, personal_rows, run_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,31 +57,28 @@ def to_html(comparison: Comparison) -> str:
             "accuracies": lambda values: _span(values, "{:.2%}".format),
             "uploads": lambda values: _span(values, human_bytes),
         },
-        title=f"{', '.join(comparison.learner_options)} on {comparison.dataset.name}",
+        title=f"{', '.join(comparison.learners)} on {comparison.dataset.name}",
         description=describe(comparison),
         verdict=verdict(comparison),
         findings=list(findings(comparison)),
-        groups=_groups(comparison.runs),
+        groups=_groups(comparison.exact),
         sections=list(sections(comparison)),
         published=PUBLISHED,
-        run_table=run_rows(comparison.runs),
-        personal_table=personal_rows(comparison.runs),
-        evaluation_table=_evaluations(comparison),
+        run_table=run_rows(comparison.exact),
+        personal_table=personal_rows(comparison.exact),
+        evaluation_table=evaluation_rows(comparison.exact),
         quality=comparison.quality_name,
-        baseline_table=baseline_rows(comparison.baselines),
+        baseline_table=run_rows(comparison.baselines),
         baselines=comparison.baselines,
         private=private,
         trusts=list(NOISY),
-        accuracy_text=accuracy_text,
-        statements=list(dict.fromkeys(sentence for _, one in private for sentence in one.statement)),
-        depth=[(who, said) for deep, said in depth_verdicts(comparison.private) for who, one in private if one is deep],
-        explanations=comparison.explanations,
+        statements=list(dict.fromkeys(sentence for _, one in private for sentence in comparison.statement[one.title])),
+        depth=[
+            (who, said) for who, one in private for deep, said in depth_verdicts([*comparison.private]) if deep == one
+        ],
+        explanations=comparison.explanations.items(),
         document=comparison.to_json(),
     )
-
-
-def _evaluations(comparison: Comparison) -> Rows:
-    return (evaluation_rows if comparison.target_format is None else regression_rows)(comparison.runs)
 
 
 def sections(comparison: Comparison) -> Iterator[Section]:
@@ -132,7 +122,7 @@ def _groups(runs: tuple[RunRecord, ...]) -> list[list[RunRecord]]:
     """Return all modes of one learner on one partition and cohort together."""
     groups: dict[tuple[str, int, str], list[RunRecord]] = {}
     for run in runs:
-        groups.setdefault((run.learner, run.clients, run.partition), []).append(run)
+        groups.setdefault((run.label, run.clients, run.partition), []).append(run)
     return list(groups.values())
 
 

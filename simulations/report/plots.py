@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from matplotlib.axes import Axes
 
-from simulations.report.findings import error_text
+from simulations.report.columns import error_text
 from simulations.report.page import COLOURS, GRID, INK, MARKERS, MUTED, to_svg
 
 WIDTH_INCHES = 5.2

@@ -20,7 +20,7 @@ from analytic.scaling import Agreement
 from analytic_secagg.console.arguments import named, parse_options
 from analytic_secagg.errors import UsageError
 from analytic_secagg.in_process import run_federation
-from analytic_secagg.learners import LEARNERS, Ablation, ChosenLearner, LearnerSettings
+from analytic_secagg.learners import LEARNERS, Ablation, LearnerSettings
 from analytic_secagg.modes import MODES
 
 
@@ -51,8 +51,7 @@ def test_options_are_read_by_their_kind() -> None:
     learner = LEARNERS["safle"].build(settings(options=own))
     assert isinstance(learner, SAFLe)
     assert (learner.encoding, learner.n_buckets, learner.thresholds.n_bins) == ("one-hot", 4, 64)  # type: ignore[union-attr]
-    alphas = parse_options(["alphas=0,2.5,1e3"], [LEARNERS["fedhip"]])["fedhip"]
-    assert ChosenLearner(entry=LEARNERS["fedhip"], options=alphas).alphas == (0.0, 2.5, 1000.0)
+    assert parse_options(["alphas=0,2.5,1e3"], [LEARNERS["fedhip"]])["fedhip"] == {"alphas": (0.0, 2.5, 1000.0)}
 
 
 def test_an_option_goes_to_all_that_have_it_or_to_one() -> None:
@@ -137,9 +136,8 @@ def test_all_learners_can_be_asked_for_by_one_word() -> None:
 def test_a_learner_asks_for_the_sums_that_it_announces(name: str, options: dict[str, object]) -> None:
     rng = np.random.default_rng(0)
     clients = {1: ClientRows(rng.uniform(0, 4, size=(50, 4)), rng.integers(0, 3, 50))}
-    chosen = ChosenLearner(entry=LEARNERS[name], options=options)
-    finished = run_federation(chosen.entry.build(settings(options=options)), clients, MODES["plain"])
-    assert chosen.n_sums == len(finished.sums)
+    finished = run_federation(LEARNERS[name].build(settings(options=options)), clients, MODES["plain"])
+    assert LEARNERS[name].n_sums(options) == len(finished.sums)
 
 
 @pytest.mark.parametrize(("n_features", "width"), [(4, 8), (30, 64), (64, 128), (512, 1024), (4096, 1024)])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from analytic_secagg.modes import Mode
+from analytic_secagg.modes import MODES, Mode
 from secagg import PartyId, PlainSum, ServerSession, SumResult
 
 
@@ -47,5 +47,8 @@ class OffByOneSum(PlainSum):
 
 
 @pytest.fixture
-def off_by_one() -> Mode:
-    return Mode(name="off-by-one", make=lambda setup: OffByOneSum(**setup.common))
+def off_by_one(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a mode with such sums."""
+    mode = Mode(name="off-by-one", make=lambda setup: OffByOneSum(**setup.common))
+    monkeypatch.setitem(MODES, mode.name, mode)  # type: ignore[arg-type]
+    return mode.name

@@ -34,9 +34,8 @@ from analytic_secagg.learners import (
     LearnerSettings,
     Thresholds,
 )
-from simulations.compare.baselines import BASELINES
-from simulations.compare.dpsgd import DPSGD
-from simulations.compare.private import PRIVATE_FORMS
+from simulations.compare.dpsgd import METHODS
+from simulations.compare.plan import PRIVATE_FORMS
 from simulations.data.partitions import MAX_ALPHA, MIN_ALPHA
 from simulations.report.table import COLUMNS
 
@@ -91,10 +90,9 @@ def options() -> Iterator[tuple[str, str, Any]]:
     for name, entry in LEARNERS.items():
         for option in entry.options:
             yield name, option, (weighing | of_learners[name])[option]
-    for option in DPSGD().options:
-        yield "dpsgd", option, getattr(DPSGD(), option)
-    for option in BASELINES["fedprox"].options:
-        yield "fedavg, fedprox", option, getattr(BASELINES["fedprox"].settings(0), option)
+    for heading, method in (("dpsgd", METHODS["dpsgd"]), ("fedavg, fedprox", METHODS["fedprox"])):
+        for option, default in method.complete({}).items():
+            yield heading, option, default
 
 
 @pytest.mark.parametrize("heading", [*LEARNERS, "fedavg, fedprox", "dpsgd"])
@@ -149,7 +147,8 @@ def test_limits_and_the_private_form() -> None:
 
 
 def test_every_column_of_the_table() -> None:
-    names = [" ".join(column.replace("-\n", "").split()) for column in COLUMNS]
+    headings = (column.heading for column in COLUMNS.values())
+    names = [" ".join(column.replace("-\n", "").split()) for column in headings]
     assert [row[0] for row in table_below("## The table of `compare`")] == [*names, "weights"]
 
 

@@ -17,7 +17,7 @@ import pytest
 from support.extras import needs
 
 from analytic_secagg.learners import LEARNERS
-from analytic_secagg.modes import MODES, Mode, choose_modes
+from analytic_secagg.modes import choose_modes
 from simulations.__main__ import main
 from simulations.compare.comparison import Comparison
 
@@ -72,8 +72,8 @@ def test_every_learner_over_every_kind_of_mode_on_digits(tmp_path: Path, capsys:
 
 
 def test_a_frontier_has_every_size_and_what_nothing_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each point is judged anew here, from the rows of the report alone."""
-    monkeypatch.setattr("simulations.compare.private._opinions", lambda bill, delta: ())  # which load for seconds
+    """Each point is judged anew here, from the runs of the report alone."""
+    monkeypatch.setattr("simulations.compare.execute.opinions", lambda releases, delta: {})  # which load for seconds
     arguments = (
         "--learner afl,random --sweep random.d_phi=8,96 --baselines fedavg --sweep rounds=1,3 --partition iid "
         "--modes plain,masked --epsilon 8 --seeds 1"
@@ -81,28 +81,36 @@ def test_a_frontier_has_every_size_and_what_nothing_beats(tmp_path: Path, monkey
     places = ["--json", str(tmp_path / "out.json"), "--frontier", str(tmp_path / "front.svg")]
     assert main(comparing(*arguments.split(), *places)) == 0
     document = json.loads((tmp_path / "out.json").read_text())
-    points = document["frontier"]
+    points = [run for run in document["runs"] if run["unbeaten"] is not None]
     sizes = ["afl", "random d_phi=8", "random d_phi=96"]
-    assert [(one["learner"], one["mode"]) for one in points if one["epsilon"] is None] == [
+    assert [(one["label"], one["mode"]) for one in points if one["target_epsilon"] is None] == [
         *itertools.product(sizes, ("plain", "masked")),
         ("fedavg rounds=1", "baseline"),
         ("fedavg rounds=3", "baseline"),
     ]
-    assert {one["learner"] for one in points if one["epsilon"] == 8.0} == {"afl", "random"}
-    assert document["learner_options"]["random d_phi=8"] == {"d_phi": 8}
+    assert {one["learner"] for one in points if one["target_epsilon"] == 8.0} == {"afl", "random"}
+    assert {run["trust"] for run in document["runs"] if run["unbeaten"] is None} == {"non-private", "central", "local"}
+    assert points[2]["options"] == {"d_phi": 8}
     for cost, field in (("bytes", "bytes_up_per_client"), ("messages", "messages_per_client")):
         for one in points:
             rivals = [
                 other
                 for other in points
-                if other["epsilon"] == one["epsilon"] and {one["mode"], other["mode"]} != {"plain", "masked"}
+                if other["target_epsilon"] == one["target_epsilon"]
+                and {one["mode"], other["mode"]} != {"plain", "masked"}
             ]
-            better = [other for other in rivals if other["quality"] >= one["quality"] and other[field] <= one[field]]
-            beaten = any((other["quality"], other[field]) != (one["quality"], one[field]) for other in better)
+            better = [
+                other
+                for other in rivals
+                if other["test_accuracy"] >= one["test_accuracy"] and other[field] <= one[field]
+            ]
+            beaten = any(
+                (other["test_accuracy"], other[field]) != (one["test_accuracy"], one[field]) for other in better
+            )
             assert (cost in one["unbeaten"]) is not beaten, one
     assert len({cost for one in points for cost in one["unbeaten"]}) == 3
     (described,) = re.findall(r'aria-label="([^"]+)"', (tmp_path / "front.svg").read_text())
-    assert all(f"{one['learner']} " in described for one in points)
+    assert all(f"{one['label']} " in described for one in points)
     assert "afl, epsilon 8 " in described
 
 
@@ -135,9 +143,9 @@ def test_one_command_leaves_table_json_and_page(tmp_path: Path, capsys: pytest.C
     assert code == 0
     document = json.loads((tmp_path / "out.json").read_text())
     jsonschema.validate(document, Comparison.schema_of_report())
-    assert [document[key] for key in ("format", "format_chosen_from_rows", "ridge", "ri_gamma", "seed")] == [
-        "Q4.8", False, 0.5, 10.0, 7,
-    ]  # fmt: skip
+    asked = [[run[key] for key in ("format", "ridge", "ri_gamma", "dropout", "seed")] for run in document["runs"]]
+    assert asked == [["Q4.8", 0.5, 10.0, 0.2, 7]] * 12
+    assert document["format_chosen_from_rows"] is False
     assert document["dataset"]["name"] == "made"
     assert str(tmp_path) not in json.dumps(document)
     cases = {(run["clients"], run["partition"]) for run in document["runs"]}
@@ -153,10 +161,9 @@ def test_one_command_leaves_table_json_and_page(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_difference_from_pooled_ends_with_code_1_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, off_by_one: Mode
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], off_by_one: str
 ) -> None:
-    monkeypatch.setitem(MODES, "off-by-one", off_by_one)  # type: ignore[arg-type]
-    assert main(comparing("--modes", "plain,off-by-one", "--json", str(tmp_path / "out.json"))) == 1
+    assert main(comparing("--modes", f"plain,{off_by_one}", "--json", str(tmp_path / "out.json"))) == 1
     output = capsys.readouterr()
     assert output.err.startswith("error: NOT EQUAL: 1 of 2 runs differ from the pooled model of their survivors")
     assert "off-by-one with 4 clients, dirichlet:0.1" in output.err

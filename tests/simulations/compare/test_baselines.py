@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
+from support.comparisons import exact, learner
 from support.examples import examples
 
 from analytic.learner import ClientRows
 from analytic_secagg.console.arguments import parse_options
 from analytic_secagg.datasets import bundled
 from analytic_secagg.errors import FederationError, UsageError
-from analytic_secagg.learners import LEARNERS, ChosenLearner
-from analytic_secagg.modes import choose_modes
+from analytic_secagg.learners import LEARNERS
 from simulations.compare.baselines import BASELINES, GradientSettings, train
-from simulations.compare.comparison import CompareSettings, compare
+from simulations.compare.comparison import compare
 from simulations.compare.dropouts import Dropouts
 from simulations.data.partitions import parse_partition
 
@@ -149,43 +149,39 @@ def test_what_cannot_be_trained_is_refused():
 QUICK = {"rounds": 10, "learning_rate": 0.01}
 
 
-def compared(*partitions: str, dropouts: Dropouts | None = None, names: tuple[str, ...] = ("fedavg", "fedprox")):  # type: ignore[no-untyped-def]
-    return CompareSettings(
-        learners=(ChosenLearner(entry=LEARNERS["afl"]),),
-        modes=choose_modes(["plain"]),
-        n_clients=(10,),
-        partitions=tuple(parse_partition(way) for way in partitions),
-        baselines=tuple(BASELINES[name].with_values(QUICK) for name in names),
-        dropouts=dropouts or Dropouts(),
-    )
+def compared(*partitions: str, names: tuple[str, ...] = ("fedavg", "fedprox"), **common):  # type: ignore[no-untyped-def]
+    methods = (learner(name, **QUICK) for name in names)
+    return exact(clients=(10,), partitions=partitions, baselines=methods, **common)
 
 
 def test_heterogeneity_changes_the_baselines_and_not_the_closed_form() -> None:
     asked = compared("iid", "dirichlet:0.01")
     comparison = compare(bundled("digits"), asked)
-    assert {run.test_accuracy for run in comparison.runs} == {comparison.runs[0].test_accuracy}
-    assert len({run.weights_sha256 for run in comparison.runs}) == 1
+    assert {run.test_accuracy for run in comparison.exact} == {comparison.exact[0].test_accuracy}
+    assert len({run.weights_sha256 for run in comparison.exact}) == 1
     for name in ("fedavg", "fedprox"):
         even, uneven = (one.test_accuracy for one in comparison.baselines if one.learner == name)
         assert even > 0.85
         assert uneven < even - 0.05
     assert {one.mode for one in comparison.baselines} == {"baseline"}
-    assert asked.n_runs == 6
+    assert {one.bitwise_equal_to_pooled for one in comparison.baselines} == {None}
+    assert sum(task.n_runs for task in asked) == 6
 
 
 def test_a_record_is_that_of_a_direct_run_on_the_clients_that_stay() -> None:
     data, gone = bundled("digits"), Dropouts(rate=0.3, seed=5)
-    (record,) = compare(data, compared("dirichlet:0.1", dropouts=gone, names=("fedprox",))).baselines
-    parts = parse_partition("dirichlet:0.1").deal(data.y_train, 10, np.random.default_rng([0, 10, *b"dirichlet:0.1"]))
+    (record,) = compare(data, compared("dirichlet:0.1", names=("fedprox",), dropout=0.3, seed=5)).baselines
+    parts = parse_partition("dirichlet:0.1").deal(data.y_train, 10, np.random.default_rng([5, 10, *b"dirichlet:0.1"]))
     stay = [part for party, part in enumerate(parts, start=1) if party not in gone.lost(tuple(range(1, 11)))]
     direct = train(
         "fedprox",
         [ClientRows(data.x_train[part], data.y_train[part]) for part in stay],
         data.x_test,
         data.y_test,
-        settings=GradientSettings(**QUICK, mu=0.01, seed=0),  # type: ignore[arg-type]
+        settings=GradientSettings(**QUICK, mu=0.01, seed=5),  # type: ignore[arg-type]
     )
-    assert (record.survivors, record.clients, record.mu, record.rounds) == (7, 10, 0.01, 10)
+    assert (record.survivors, record.clients, record.messages_per_client) == (7, 10, 10)
+    assert record.options == {"rounds": 10, "local_epochs": 3, "batch_size": 32, "learning_rate": 0.01, "mu": 0.01}
     assert record.test_accuracy == direct.accuracies[-1] <= record.best_test_accuracy == max(direct.accuracies)
     assert record.bytes_up_per_client == record.bytes_down_per_client == 10 * (64 + 1) * 10 * 4
 
@@ -198,5 +194,5 @@ def test_options_go_to_the_baselines_that_have_them() -> None:
         "fedavg": {"rounds": 3, "local_epochs": 2},
         "fedprox": {"rounds": 3, "mu": 0.5},
     }
-    assert BASELINES["fedprox"].with_values({"mu": 0.5}).settings(7) == GradientSettings(mu=0.5, seed=7)
-    assert BASELINES["fedprox"].settings(0).mu == 0.01
+    assert BASELINES["fedprox"].complete({"mu": 0.5})["mu"] == 0.5
+    assert BASELINES["fedprox"].complete({})["mu"] == 0.01

@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.comparisons import exact, learner
 
 from analytic.errors import AnalyticError
 from analytic.row_format import RowFormat
 from analytic.scaling import Agreement
 from analytic_secagg.datasets import Dataset, bundled
 from analytic_secagg.errors import UsageError
-from analytic_secagg.learners import LEARNERS, ChosenLearner, LearnerSettings
-from analytic_secagg.modes import Mode, choose_modes, find_mode
+from analytic_secagg.learners import LEARNERS
+from analytic_secagg.modes import choose_modes
 from secagg import Layout
 from simulations.__main__ import main
-from simulations.compare.baselines import BASELINES
-from simulations.compare.comparison import CompareSettings, Progress, compare
-from simulations.compare.dropouts import Dropouts
+from simulations.compare.build import build
+from simulations.compare.comparison import Progress, compare
 from simulations.compare.evaluated import RegressionEvaluationRecord
 from simulations.compare.reference import accuracy, r2
-from simulations.data.partitions import parse_partition
+from simulations.compare.tuning import Task
 from simulations.report.document import Mark
 from simulations.report.findings import findings
 
@@ -42,6 +42,8 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
 }
 """Options that keep the learners quick."""
 
+INSTALLED = tuple(mode.name for mode in choose_modes(None))
+
 
 def small_digits() -> Dataset:
     data = bundled("digits")
@@ -50,21 +52,19 @@ def small_digits() -> Dataset:
     )
 
 
-def settings(learner: str = "afl", **changes: Any) -> CompareSettings:
-    common = {
-        "learners": (ChosenLearner(entry=LEARNERS[learner], options=SMALL[learner]),),
-        "modes": choose_modes(["plain", "masked", "committee"]),
-        "n_clients": (6,),
-        "partitions": (parse_partition("dirichlet:0.1"),),
-    }
-    return CompareSettings(**(common | changes))
+def settings(name: str = "afl", **changes: Any) -> list[Task]:
+    return several(learner(name, **SMALL[name]), **changes)
+
+
+def several(*learners: Mapping[str, Any], **changes: Any) -> list[Task]:
+    return exact(*learners, **({"modes": ("plain", "masked", "committee")} | changes))
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.2])
-@pytest.mark.parametrize("learner", ["afl", "deepafl"])
-def test_models_are_judged_by_clients_that_hold_the_test_rows(learner: str, rate: float) -> None:
+@pytest.mark.parametrize("name", ["afl", "deepafl"])
+def test_models_are_judged_by_clients_that_hold_the_test_rows(name: str, rate: float) -> None:
     """One more sum over the run's own mode, with its own dropouts, says what all rows in one place say."""
-    asked = settings(learner, evaluate=True, dropouts=Dropouts(rate=rate), ridge=1.0)
+    asked = settings(name, evaluate=True, dropout=rate, ridge=1.0)
     for run in compare(small_digits(), asked).runs:
         found = run.evaluation
         assert found is not None
@@ -88,13 +88,10 @@ def test_real_targets_take_every_learner_and_mode_and_an_intercept() -> None:
         y_train=np.column_stack([data.y_train, rng.uniform(-1, 1, len(data.y_train))]),
         y_test=np.column_stack([data.y_test, rng.uniform(-1, 1, len(data.y_test))]),
     )
-    able = [(LEARNERS[name], own) for name, own in SMALL.items() if not LEARNERS[name].labels_only]
-    chosen = [ChosenLearner(entry=entry, options=own) for entry, own in able]
-    chosen.append(ChosenLearner(entry=LEARNERS["afl"], options={"intercept": False}))
-    modes = choose_modes(["plain", "masked"])
-    comparison = compare(
-        data, settings(learners=tuple(chosen), evaluate=True, modes=modes, dropouts=Dropouts(rate=0.2))
-    )
+    chosen = [learner(name, **own) for name, own in SMALL.items() if not LEARNERS[name].labels_only]
+    chosen.append(learner("afl", "afl without intercept", intercept=False))
+    modes = ("plain", "masked")
+    comparison = compare(data, several(*chosen, evaluate=True, modes=modes, dropout=0.2))
     assert comparison.all_bitwise_equal_to_pooled
     assert len({run.weights_sha256 for run in comparison.runs}) == len(chosen)
     judged = compare(data, settings(evaluate=True, modes=modes[:1])).runs[0]
@@ -113,7 +110,7 @@ def test_real_targets_take_every_learner_and_mode_and_an_intercept() -> None:
 def test_labels_with_gaps_are_warned_about() -> None:
     data = small_digits()
     sparse = dataclasses.replace(data, y_train=10 * data.y_train, y_test=10 * data.y_test)
-    comparison = compare(sparse, settings(modes=choose_modes(["plain"])))
+    comparison = compare(sparse, settings(modes=("plain",)))
     (said,) = [(mark, finding) for mark, finding in findings(comparison) if "no row has" in finding]
     assert said[0] is Mark.NOTICE
     assert "no row has 81 of the labels 0 to 90" in said[1]
@@ -122,8 +119,8 @@ def test_labels_with_gaps_are_warned_about() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("digits", {"target_format": RowFormat.parse("Q3.8")}, "--target-format is for real targets"),
-        ("diabetes", {"baselines": (BASELINES["fedavg"],)}, "--baselines and --epsilon are for class labels"),
+        ("digits", {"target_format": "Q3.8"}, "--target-format is for real targets"),
+        ("diabetes", {"baselines": (learner("fedavg"),)}, "--baselines and --epsilon are for class labels"),
     ],
 )
 def test_labels_and_targets_take_their_own_options(name: str, changes: Any, message: str) -> None:
@@ -135,15 +132,15 @@ def test_every_listed_learner_is_tried() -> None:
     assert set(SMALL) == set(LEARNERS)
 
 
-@pytest.mark.parametrize("learner", list(SMALL))
-def test_one_hash_whatever_the_mode_partition_and_cohort(learner: str) -> None:
-    ways = tuple(parse_partition(way) for way in ("dirichlet:0.01", "shards:2"))
-    comparison = compare(small_digits(), settings(learner, partitions=ways, n_clients=(2, 7), ridge=1.0))
+@pytest.mark.parametrize("name", list(SMALL))
+def test_one_hash_whatever_the_mode_partition_and_cohort(name: str) -> None:
+    ways = ("dirichlet:0.01", "shards:2")
+    comparison = compare(small_digits(), settings(name, partitions=ways, clients=(2, 7), ridge=1.0))
     assert len(comparison.runs) == 2 * len(ways) * 3
     assert comparison.all_bitwise_equal_to_pooled
     # FedHiP keeps a fifth of each client's rows for testing, so another deal trains on other rows.
     alike = [{run.weights_sha256 for run in comparison.runs}]
-    if LEARNERS[learner].personalise is not None:
+    if LEARNERS[name].personalise is not None:
         cases = {(run.clients, run.partition) for run in comparison.runs}
         alike = [
             {run.weights_sha256 for run in comparison.runs if (run.clients, run.partition) == case} for case in cases
@@ -157,8 +154,8 @@ def test_one_hash_whatever_the_mode_partition_and_cohort(learner: str) -> None:
 
 def test_what_is_this_machines_alone_is_named() -> None:
     """Digits have columns of zeros: without gamma nothing proves a transform."""
-    chosen = ChosenLearner(entry=LEARNERS["deepafl"], options=SMALL["deepafl"] | {"gamma": 0.0, "projection": "nin"})
-    (run,) = (comparison := compare(small_digits(), settings(learners=(chosen,), modes=choose_modes(["plain"])))).runs
+    chosen = learner("deepafl", **SMALL["deepafl"] | {"gamma": 0.0, "projection": "nin"})
+    (run,) = (comparison := compare(small_digits(), several(chosen, modes=("plain",)))).runs
     assert not run.certified
     assert run.uncertified == ("transform.0 by eigenvectors in float64",)
     (said,) = [finding for _, finding in findings(comparison) if "certified" in finding]
@@ -167,11 +164,11 @@ def test_what_is_this_machines_alone_is_named() -> None:
 
 
 @pytest.mark.parametrize("anew", [False, True])
-@pytest.mark.parametrize("learner", list(SMALL))
-def test_survivors_alone_decide_and_all_modes_lose_the_same(learner: str, anew: bool) -> None:
-    gone = Dropouts(rate=0.25, anew=anew, seed=3)
-    comparison = compare(small_digits(), settings(learner, n_clients=(8,), dropouts=gone, ridge=1.0))
-    everybody = compare(small_digits(), settings(learner, n_clients=(8,), modes=choose_modes(["plain"]), ridge=1.0))
+@pytest.mark.parametrize("name", list(SMALL))
+def test_survivors_alone_decide_and_all_modes_lose_the_same(name: str, anew: bool) -> None:
+    gone = {"dropout": 0.25, "dropout_anew": anew, "seed": 3}
+    comparison = compare(small_digits(), settings(name, clients=(8,), ridge=1.0, **gone))
+    everybody = compare(small_digits(), settings(name, clients=(8,), modes=("plain",), ridge=1.0))
     assert comparison.all_bitwise_equal_to_pooled
     assert {run.survivors for run in comparison.runs} == {6}
     assert len({run.weights_sha256 for run in comparison.runs}) == 1
@@ -180,10 +177,8 @@ def test_survivors_alone_decide_and_all_modes_lose_the_same(learner: str, anew: 
 
 def test_modes_without_series_lose_no_client_more() -> None:
     """Of 20 clients four leave before their vectors and two after them: a series says after how many messages."""
-    lossy = {"dropouts": Dropouts(rate=0.2), "n_clients": (20,), "modes": choose_modes(None)}
-    learners = (ChosenLearner(entry=LEARNERS["safle"], options=SMALL["safle"]),)
-    comparison = compare(small_digits(), settings(learners=learners, **lossy))
-    assert len(comparison.runs) == len(choose_modes(None))
+    comparison = compare(small_digits(), settings("safle", dropout=0.2, clients=(20,), modes=INSTALLED))
+    assert len(comparison.runs) == len(INSTALLED)
     assert {run.survivors for run in comparison.runs} == {16}
     assert len({run.weights_sha256 for run in comparison.runs}) == 1
 
@@ -194,8 +189,8 @@ def test_columns_that_a_format_hardly_holds_are_named() -> None:
     scales = np.ones(data.x_train.shape[1])
     scales[[3, 5, 20]] = [30.0, 2.0**-10, 2.0**-4]
     mixed = dataclasses.replace(data, x_train=data.x_train * scales, x_test=data.x_test * scales)
-    comparison = compare(mixed, settings(modes=choose_modes(["plain"])))
-    assert (comparison.format, comparison.coarse_columns) == ("UQ9.7", {"5": 7 / 1024, "20": 0.9375})
+    comparison = compare(mixed, settings(modes=("plain",)))
+    assert (comparison.runs[0].format, comparison.coarse_columns) == ("UQ9.7", {"5": 7 / 1024, "20": 0.9375})
     (said,) = [finding for _, finding in findings(comparison) if finding.startswith("WARNING")]
     assert "a unit of 0.0078125, which is coarse for 2 of 24 columns: 5 (all zeros), 20 (at most 0.938)" in said
     run = comparison.runs[0]
@@ -203,8 +198,8 @@ def test_columns_that_a_format_hardly_holds_are_named() -> None:
     said = [text for mark, text in findings(comparison) if mark is Mark.FINE]
     assert any("within one standard error of 359 test rows" in text for text in said)
     named = dataclasses.replace(mixed, columns=tuple(f"pixel {place}" for place in range(24)))
-    assert list(compare(named, settings(modes=choose_modes(["plain"]))).coarse_columns) == ["pixel 5", "pixel 20"]
-    assert compare(data, settings(modes=choose_modes(["plain"]))).coarse_columns == {}
+    assert list(compare(named, settings(modes=("plain",))).coarse_columns) == ["pixel 5", "pixel 20"]
+    assert compare(data, settings(modes=("plain",))).coarse_columns == {}
 
 
 def test_what_a_format_costs_beyond_chance_is_a_warning() -> None:
@@ -213,7 +208,7 @@ def test_what_a_format_costs_beyond_chance_is_a_warning() -> None:
     scales[6:18] = 2.0**-14
     scales[3] = 30.0
     mixed = dataclasses.replace(data, x_train=data.x_train * scales, x_test=data.x_test * scales)
-    comparison = compare(mixed, settings(modes=choose_modes(["plain"])))
+    comparison = compare(mixed, settings(modes=("plain",)))
     (run,) = comparison.runs
     gap = run.float64_quality - run.quality
     lost = f"the federated model {run.quality:.4f}, {gap:.4f} less: fixed-point rows differ by that"
@@ -228,30 +223,30 @@ def test_sums_that_agree_on_columns_lose_nothing_in_any_mode(agreement: Agreemen
     used = (data.x_train > 0).mean(axis=0) > 0.5
     scales = np.geomspace(1e-4, 1e4, used.sum())
     mixed = dataclasses.replace(data, x_train=data.x_train[:, used] * scales, x_test=data.x_test[:, used] * scales)
-    chosen = tuple(ChosenLearner(entry=LEARNERS[name], options=own) for name, own in SMALL.items())
-    asked = settings(learners=chosen, feature_format=agreement, dropouts=Dropouts(rate=0.2), ridge=1.0)
-    comparison = compare(mixed, asked)
+    chosen = (learner(name, **own) for name, own in SMALL.items())
+    comparison = compare(mixed, several(*chosen, agreement=agreement, dropout=0.2, ridge=1.0))
     assert comparison.all_bitwise_equal_to_pooled
-    assert (comparison.agreement, comparison.format, comparison.coarse_columns) == (agreement, "Q0.26", {})
+    assert (comparison.runs[0].agreement, comparison.runs[0].format, comparison.coarse_columns) == (
+        agreement,
+        "Q0.26",
+        {},
+    )
     for run in comparison.runs:
         if run.float64_ridge_max_abs_weight_deviation is not None:
             assert run.test_accuracy == run.float64_ridge_test_accuracy
     assert len(comparison.hashes) == len(SMALL)
     with pytest.raises(UsageError, match="agrees on targets too"):
-        compare(bundled("diabetes"), settings(feature_format=agreement, target_format=RowFormat.parse("Q9.10")))
+        compare(bundled("diabetes"), settings(agreement=agreement, target_format="Q9.10"))
 
 
 @pytest.mark.parametrize("names", [["plain", "masked", "committee"], pytest.param(None, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("own", [{}, {"criterion": "classes"}], ids=["squares", "classes"])
 def test_a_ridge_is_chosen_alike_in_every_mode(names: list[str] | None, own: Mapping[str, Any]) -> None:
-    modes = choose_modes(names)
+    modes = names or INSTALLED
     own = own | {"folds": 2, "ridges": (0.1, 1.0)}
-    chosen = (
-        ChosenLearner(entry=LEARNERS["fedhip"], options=own | {"alphas": (3.0,)}),
-        ChosenLearner(entry=LEARNERS["random"], options=own | {"d_phi": 12}),
-    )
-    asked = {"ridge": "cv", "feature_format": Agreement.STANDARDISED, "modes": modes, "evaluate": True}
-    found = compare(small_digits(), settings(learners=chosen, **asked))
+    chosen = (learner("fedhip", **own, alphas=(3.0,)), learner("random", **own, d_phi=12))
+    asked = {"ridge": None, "agreement": Agreement.STANDARDISED, "modes": modes, "evaluate": True}
+    found = compare(small_digits(), several(*chosen, **asked))
     assert found.all_bitwise_equal_to_pooled
     assert len(found.runs) == 2 * len(modes)
     assert len({(run.learner, run.weights_sha256, run.choice) for run in found.runs}) == 2
@@ -262,7 +257,7 @@ def test_a_column_that_an_outlier_spoils_is_named_where_columns_are_agreed_on() 
     spoilt = data.x_train + 0.01
     spoilt[7, 3] = 1e9
     named = dataclasses.replace(data, x_train=spoilt, columns=tuple(f"pixel {place}" for place in range(24)))
-    comparison = compare(named, settings(modes=choose_modes(["plain"]), feature_format=Agreement.AGREED))
+    comparison = compare(named, settings(modes=("plain",), agreement=Agreement.AGREED))
     assert comparison.coarse_columns == {"pixel 3": 1e9}
     assert any(
         "1 of 24 columns keep less than 8 bits beside the largest: pixel 3;" in text for _, text in findings(comparison)
@@ -277,8 +272,8 @@ def test_numbers_of_a_run_are_what_they_say() -> None:
     assert (masked.messages_per_client, masked.heavy_messages_per_client) == (4, 1)
     assert (committee.messages_per_client, committee.heavy_messages_per_client) == (1, 1)
     assert committee.helpers == 2
-    four = find_mode("committee").with_options(helpers=4, corrupt=1)
-    (of_four,) = compare(data, settings(modes=(four,), ridge=0.01)).runs
+    four = {"mode_options": {"helpers": 4, "corrupt": 1}}
+    (of_four,) = compare(data, settings(modes=("committee",), ridge=0.01, **four)).runs
     assert (of_four.helpers, of_four.weights_sha256) == (4, plain.weights_sha256)
     assert min(committee.helper_bytes_up, committee.helper_bytes_down, committee.helper_seconds) > 0
     assert plain.bytes_up_per_client < masked.bytes_up_per_client
@@ -293,11 +288,9 @@ def test_numbers_of_a_run_are_what_they_say() -> None:
 
 
 def test_one_message_of_each_client_is_enough_for_single_sums() -> None:
-    even = settings("safle", modes=choose_modes(["committee"]))
-    even = dataclasses.replace(
-        even, learners=(ChosenLearner(entry=LEARNERS["safle"], options=SMALL["safle"] | {"thresholds": "even"}),)
-    )
-    for one in (even, settings("afl", modes=even.modes), settings("fedhip", modes=even.modes)):
+    even = learner("safle", **SMALL["safle"], thresholds="even")
+    for chosen in (even, learner("afl"), learner("fedhip")):
+        one = several(chosen, modes=("committee",))
         (run,) = compare(small_digits(), one).runs
         assert (run.sums, run.messages_per_client, run.heavy_messages_per_client) == (1, 1, 1)
         assert run.bitwise_equal_to_pooled
@@ -306,8 +299,7 @@ def test_one_message_of_each_client_is_enough_for_single_sums() -> None:
 def test_learners_of_one_comparison_do_not_change_each_other() -> None:
     three = ("afl", "deepafl", "safle")
     alone = {name: compare(small_digits(), settings(name, ridge=1.0)).runs for name in three}
-    learners = tuple(ChosenLearner(entry=LEARNERS[name], options=SMALL[name]) for name in three)
-    together = compare(small_digits(), settings(ridge=1.0, learners=learners))
+    together = compare(small_digits(), several(*(learner(name, **SMALL[name]) for name in three), ridge=1.0))
     for name in three:
         hashes = [run.weights_sha256 for run in together.runs if run.learner == name]
         assert hashes == [run.weights_sha256 for run in alone[name]]
@@ -315,49 +307,37 @@ def test_learners_of_one_comparison_do_not_change_each_other() -> None:
 
 
 def test_wrong_options_of_a_later_learner_stop_before_any_work() -> None:
-    wrong = ChosenLearner(entry=LEARNERS["deepafl"], options={"d_phi": 0})
+    wrong = learner("deepafl", d_phi=0)
     starts: list[object] = []
     with pytest.raises(AnalyticError, match="at least one feature"):
         compare(
             small_digits(),
-            settings(learners=(ChosenLearner(entry=LEARNERS["afl"]), wrong)),
+            several(learner("afl"), wrong),
             Progress(start=lambda *run: starts.append(run)),
         )
     assert starts == []
 
 
 def test_explanations_are_those_of_the_largest_sum() -> None:
-    explained = compare(
-        small_digits(), settings("safle", modes=choose_modes(["masked"]), explain=True, n_clients=(4, 5))
-    ).explanations
-    assert [what for what, _ in explained] == ["safle, masked, 4 clients", "safle, masked, 5 clients"]
-    assert explained[0][1].startswith("masked sum over 4 clients, complete graph")
-    vector_bytes = Layout.of(LEARNERS["safle"].build(_public(small_digits())).spec.segments).wire_bytes
-    assert f"({vector_bytes} of them the vector)" in explained[0][1]
-
-
-def _public(data: Dataset) -> LearnerSettings:
-    return LearnerSettings(
-        n_features=data.n_features,
-        n_classes=data.n_classes,
-        feature_format=RowFormat.covering(data.x_train),
-        max_rows=len(data.x_train),
-        max_clients=4,
-        options=SMALL["safle"],
-    )
+    asked = settings("safle", modes=("masked",), explain=True, clients=(4, 5))
+    explained = compare(small_digits(), asked).explanations
+    assert list(explained) == ["safle, masked, 4 clients", "safle, masked, 5 clients"]
+    assert explained["safle, masked, 4 clients"].startswith("masked sum over 4 clients, complete graph")
+    first_sum: Any = build(asked[0].runs[0], small_digits())
+    vector_bytes = Layout.of(first_sum.spec.segments).wire_bytes
+    assert f"({vector_bytes} of them the vector)" in explained["safle, masked, 4 clients"]
 
 
 def test_learners_that_are_no_linear_map_have_no_distance_from_one() -> None:
-    runs = compare(small_digits(), settings("deepafl", modes=choose_modes(["plain"]))).runs
+    runs = compare(small_digits(), settings("deepafl", modes=("plain",))).runs
     assert runs[0].float64_ridge_max_abs_weight_deviation is None
     assert runs[0].sums == 5
 
 
 def test_runs_do_not_depend_on_what_else_is_compared() -> None:
-    ways = tuple(parse_partition(way) for way in ("shards:1", "dirichlet:0.1"))
-    gone = Dropouts(rate=0.2)
-    alone = compare(small_digits(), settings(dropouts=gone, modes=choose_modes(["masked"]), n_clients=(6,))).runs[0]
-    among = compare(small_digits(), settings(dropouts=gone, n_clients=(4, 6), partitions=ways)).runs
+    ways = ("shards:1", "dirichlet:0.1")
+    alone = compare(small_digits(), settings(dropout=0.2, modes=("masked",), clients=(6,))).runs[0]
+    among = compare(small_digits(), settings(dropout=0.2, clients=(4, 6), partitions=ways)).runs
     same = [run for run in among if (run.mode, run.clients, run.partition) == ("masked", 6, "dirichlet:0.1")]
     assert [run.weights_sha256 for run in same] == [alone.weights_sha256]
 
@@ -370,8 +350,8 @@ def test_progress_hears_of_every_run_and_contribution() -> None:
     assert len(ticks) == 18
 
 
-def test_a_run_with_another_total_is_noticed(off_by_one: Mode) -> None:
-    comparison = compare(small_digits(), settings(modes=(*choose_modes(["plain"]), off_by_one)))
+def test_a_run_with_another_total_is_noticed(off_by_one: str) -> None:
+    comparison = compare(small_digits(), settings(modes=("plain", off_by_one)))
     assert [run.bitwise_equal_to_pooled for run in comparison.runs] == [True, False]
     assert not comparison.all_bitwise_equal_to_pooled
     deviation = comparison.runs[1].max_abs_weight_deviation
@@ -387,17 +367,25 @@ def test_accuracy_counts_the_largest_score() -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"modes": ()}, UsageError, "at least one learner, one mode"),
-        ({"learners": ()}, UsageError, "at least one learner, one mode"),
-        ({"n_clients": (0,)}, UsageError, "clients must be at least 1"),
-        ({"seed": -1}, UsageError, "a seed at least 0"),
-        ({"n_clients": (20, 1)}, UsageError, "--modes plain serves any number"),
-        ({"dropouts": Dropouts(rate=0.9)}, UsageError, "masked needs 5 of 6 clients to stay to the end"),
+        ({"modes": ()}, UsageError, "at least one run"),
+        ({"clients": (0,)}, ValueError, "greater than or equal to 1"),
+        ({"seed": -1}, ValueError, "greater than or equal to 0"),
+        ({"clients": (20, 1)}, UsageError, "--modes plain serves any number"),
+        ({"dropout": 0.9}, UsageError, "masked needs 5 of 6 clients to stay to the end"),
+        ({"modes": ("plain", "telepathy")}, UsageError, "a mode is one of"),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_work(changes: Any, error: type[Exception], message: str) -> None:
+    starts: list[object] = []
     with pytest.raises(error, match=message):
-        settings(**changes)
+        compare(small_digits(), settings(**changes), Progress(start=lambda *run: starts.append(run)))
+    assert starts == []
+
+
+def test_an_option_that_is_a_format_is_in_the_record() -> None:
+    chosen = learner("random", d_phi=12, format=RowFormat.parse("UQ5.11"))
+    (run,) = compare(small_digits(), several(chosen, modes=("plain",))).runs
+    assert run.to_document()["options"] == {"d_phi": 12, "format": "UQ5.11"}
 
 
 def test_several_classes_a_row_and_labels_that_some_rows_lack(

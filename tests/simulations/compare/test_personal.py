@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.comparisons import exact, learner
 
 from analytic.fedhip import FedHiP, FedHiPModel
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from analytic.statistics import Statistics
 from analytic_secagg.datasets import bundled
-from analytic_secagg.learners import LEARNERS, ChosenLearner
-from analytic_secagg.modes import Mode, choose_modes
-from simulations.compare.comparison import CompareSettings, compare
+from analytic_secagg.learners import LEARNERS
+from simulations.compare.comparison import compare
 from simulations.compare.personal import personal_scores, split_locally
 from simulations.compare.reference import accuracy
+from simulations.compare.tuning import Task
 from simulations.data.partitions import parse_partition
 
 
@@ -41,33 +42,28 @@ def test_another_seed_keeps_other_rows() -> None:
     assert (first.test[1] + 100).tolist() != first.test[2].tolist()
 
 
-def settings(*modes: Mode, alphas: tuple[float, ...] = (0.0, 1.0, 50.0), partition: str = "dirichlet:0.1"):  # type: ignore[no-untyped-def]
-    return CompareSettings(
-        learners=(ChosenLearner(entry=LEARNERS["fedhip"], options={"alphas": alphas}),),
-        modes=modes,
-        n_clients=(8,),
-        partitions=(parse_partition(partition),),
-        ridge=1.0,
-    )
+def fedhip(*modes: str, partition: str = "dirichlet:0.1") -> list[Task]:
+    chosen = learner("fedhip", alphas=(0.0, 1.0, 50.0))
+    return exact(chosen, modes=modes, clients=(8,), partitions=(partition,), ridge=1.0)
 
 
 def test_a_comparison_reports_what_a_direct_computation_gives() -> None:
     """The same split, pooled total and P_k, put together by hand without the comparison."""
     data = bundled("digits")
-    plain, masked = compare(data, settings(*choose_modes(["plain", "masked"]))).runs
+    plain, masked = compare(data, fedhip("plain", "masked")).runs
     parts = parse_partition("dirichlet:0.1").deal(data.y_train, 8, np.random.default_rng([0, 8, *b"dirichlet:0.1"]))
     split = split_locally(dict(enumerate(parts, start=1)), 0)
     rows = {k: ClientRows(data.x_train[part], data.y_train[part]) for k, part in split.train.items()}
-    learner = FedHiP(
+    closed_form = FedHiP(
         n_features=64, n_targets=10, feature_format=RowFormat.covering(data.x_train), max_rows=1438, ridge=1.0
     )
-    model = fit_pooled(learner, ClientRows.pool(list(rows.values())))
+    model = fit_pooled(closed_form, ClientRows.pool(list(rows.values())))
     by_client = []
     for k, own in rows.items():
         kept = split.test[k]
         if len(kept):
             scores = [
-                data.x_train[kept] @ p.weights for p in (model, *learner.personalise(model, own, (0.0, 1.0, 50.0)))
+                data.x_train[kept] @ p.weights for p in (model, *closed_form.personalise(model, own, (0.0, 1.0, 50.0)))
             ]
             by_client.append([float((score.argmax(axis=1) == data.y_train[kept]).mean()) for score in scores])
     expected = np.mean(by_client, axis=0)
@@ -83,10 +79,10 @@ def test_a_comparison_reports_what_a_direct_computation_gives() -> None:
     assert expected[3] > expected[0]
 
 
-def test_a_wrong_total_shows_in_personal_models_too(off_by_one: Mode) -> None:
+def test_a_wrong_total_shows_in_personal_models_too(off_by_one: str) -> None:
     data = bundled("digits")  # its first pixel is always black, and a change of nothing but its Gram changes nothing
     data = dataclasses.replace(data, x_train=data.x_train[:, 10:34], x_test=data.x_test[:, 10:34])
-    (run,) = compare(data, settings(off_by_one)).runs
+    (run,) = compare(data, fedhip(off_by_one)).runs
     assert run.personalised_bitwise_equal_to_pooled is False
     assert not run.equal_to_pooled
 
@@ -94,9 +90,9 @@ def test_a_wrong_total_shows_in_personal_models_too(off_by_one: Mode) -> None:
 def test_one_wrong_personal_model_alone_is_a_difference() -> None:
     """The global weights are equal here; what clients received beside them is off by one unit in one entry."""
     data = bundled("digits")
-    learner = FedHiP(n_features=64, n_targets=10, feature_format=RowFormat.covering(data.x_train), max_rows=1438)
+    closed_form = FedHiP(n_features=64, n_targets=10, feature_format=RowFormat.covering(data.x_train), max_rows=1438)
     rows = ClientRows(data.x_train[:200], data.y_train[:200])
-    good = fit_pooled(learner, rows)
+    good = fit_pooled(closed_form, rows)
     assert good.total is not None
     cross = good.total.cross.copy()
     cross[20, 0] += 1
@@ -105,24 +101,23 @@ def test_one_wrong_personal_model_alone_is_a_difference() -> None:
     assert entry.personalise is not None
     for model, equal in ((good, True), (off, False)):
         scores = personal_scores(
-            learner, entry.personalise, (1.0, 2.0), model=model, pooled_model=good, clients=[(own, own)]
+            closed_form, entry.personalise, (1.0, 2.0), model=model, pooled_model=good, clients=[(own, own)]
         )
         assert scores.bitwise_equal_to_pooled is equal
         assert isinstance(good.total, Statistics)
-        assert scores.of_global == accuracy(learner.decision_function(good, own.features), own.targets)
+        assert scores.of_global == accuracy(closed_form.decision_function(good, own.features), own.targets)
 
 
 def test_clients_without_rows_to_test_on_are_left_out_of_means() -> None:
     data = bundled("digits")
     two = dataclasses.replace(data, x_train=data.x_train[:2], y_train=np.array([0, 9]))
-    (run,) = compare(two, settings(*choose_modes(["plain"]), partition="iid")).runs
+    (run,) = compare(two, fedhip("plain", partition="iid")).runs
     assert (run.local_test_accuracy, run.personalised_test_accuracy) == (None, None)
     assert run.personalised_bitwise_equal_to_pooled is True
 
 
 def test_other_learners_have_no_personal_numbers() -> None:
-    chosen = dataclasses.replace(settings(*choose_modes(["plain"])), learners=(ChosenLearner(entry=LEARNERS["afl"]),))
-    (run,) = compare(bundled("digits"), chosen).runs
+    (run,) = compare(bundled("digits"), exact()).runs
     assert run.local_test_accuracy is None
     assert run.personalised_test_accuracy is None
     assert run.personalised_bitwise_equal_to_pooled is None

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -23,34 +23,48 @@ from analytic_secagg.console.declaration import add_options, chosen
 from analytic_secagg.datasets import Dataset, bundled
 from analytic_secagg.errors import UsageError
 from analytic_secagg.learners import LEARNERS
-from analytic_secagg.modes import MODES, choose_modes
+from analytic_secagg.privacy import PrivacyPlan
 from secagg import run_in_memory
 from secagg.dp import PrivacyError, calibrate
-from simulations.compare import command, private
-from simulations.compare.dpsgd import DPSGD
+from simulations.compare import command
+from simulations.compare.build import build
+from simulations.compare.comparison import Comparison, Progress, compare
+from simulations.compare.deal import Deal
+from simulations.compare.dpsgd import METHODS
 from simulations.compare.dropouts import Dropouts
-from simulations.compare.frontier import frontier
 from simulations.compare.options import CompareOptions
-from simulations.compare.private import (
-    TRUSTS,
-    PrivacyTerms,
-    PrivateComparison,
-    PrivateSettings,
-    compare_private,
-    depth_verdict,
-    settings_from,
-    standard_error,
-    with_shares,
-    without_depth,
-)
-from simulations.compare.rows import rows
-from simulations.compare.tuning import Tuned, n_trials, read_grids, tune, tuning_sentences
-from simulations.data.partitions import parse_partition
-from simulations.report.table import accuracy_text, print_private
+from simulations.compare.plan import flat, private_run, private_tasks, tasks_of, with_shares
+from simulations.compare.privacy import Budgets, depth_verdict, depth_verdicts, standard_error, statement
+from simulations.compare.record import RunRecord
+from simulations.compare.run import NOISY, Run
+from simulations.compare.tuning import Task, read_grids, tuning_sentences
+from simulations.report.document import DatasetRecord
+from simulations.report.table import print_private
 
-MASKED = (MODES["masked"],)
-SMALL = PrivateSettings(epsilons=(1.0, 8.0), terms=PrivacyTerms(), n_clients=20, n_seeds=3)
-KEYS = {"epsilon", "delta", "rho", "sigma_gram", "sigma_cross", "releases", "accuracy_mean", "accuracy_spread"}
+TRUSTS = (*NOISY, "non-private")
+KEYS = {"epsilon", "delta", "rho", "sigma_gram", "sigma_cross", "sums", "test_accuracy", "clipped"}
+
+
+def small(learner: str = "afl", options: Mapping[str, Any] | None = None, **fields: Any) -> Run:
+    """A private form over 20 clients."""
+    return private_run(learner, options, **({"clients": 20, "partition": "iid"} | fields))
+
+
+def tasks(
+    run: Run, epsilons: Iterable[float] = (1.0, 8.0), modes: Iterable[str] = ("masked",), **changes: Any
+) -> list[Task]:
+    """Every trust at every budget, with three seeds."""
+    again = {"seeds": range(run.seed, run.seed + 3)} | changes
+    return list(private_tasks(run, epsilons, [{"mode": mode} for mode in modes], **again))
+
+
+def under_noise(data: Dataset, *given: Any, **changes: Any) -> Budgets:
+    (found,) = compare(data, tasks(*given, **changes)).private
+    return found
+
+
+def said_of(found: Budgets, data: Dataset) -> list[str]:
+    return list(statement(found, DatasetRecord.of(data)))
 
 
 @pytest.fixture(scope="module")
@@ -59,25 +73,33 @@ def digits() -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def comparison(digits: Dataset) -> PrivateComparison:
-    return compare_private(digits, SMALL)
+def compared(digits: Dataset) -> Comparison:
+    return compare(digits, tasks(small()))
 
 
-def test_trust_buys_accuracy_in_the_expected_order(comparison: PrivateComparison) -> None:
+@pytest.fixture(scope="module")
+def comparison(compared: Comparison) -> Budgets:
+    (found,) = compared.private
+    return found
+
+
+def test_trust_buys_accuracy_in_the_expected_order(comparison: Budgets) -> None:
     """3 seeds, 20 clients; 100 clients and 20 seeds are the slow form. Spread over seeds is 1 to 3 points."""
-    exact = comparison.of("non-private", None)
-    assert exact.accuracy_mean > 0.92
-    for epsilon in SMALL.epsilons:
-        distributed, central, local = (comparison.of(t, epsilon) for t in ("distributed", "central", "local"))
-        assert abs(distributed.accuracy_mean - central.accuracy_mean) < 0.04
-        assert distributed.accuracy_mean < exact.accuracy_mean + 0.005
-        assert local.accuracy_mean < distributed.accuracy_mean - (0.2 if epsilon == 1.0 else 0.01)
-    assert comparison.of("distributed", 1.0).accuracy_mean > 0.82
-    assert comparison.of("distributed", 8.0).accuracy_mean > 0.91
+    exact = comparison.of("non-private", None).quality
+    assert exact > 0.92
+    for epsilon in (1.0, 8.0):
+        distributed, central, local = (comparison.of(t, epsilon).quality for t in NOISY)
+        assert abs(distributed - central) < 0.04
+        assert distributed < exact + 0.005
+        assert local < distributed - (0.2 if epsilon == 1.0 else 0.01)
+    assert comparison.of("distributed", 1.0).quality > 0.82
+    assert comparison.of("distributed", 8.0).quality > 0.91
 
 
-def test_records_say_what_the_noise_really_gives(comparison: PrivateComparison) -> None:
-    for record in comparison.records:
+def test_records_say_what_the_noise_really_gives(compared: Comparison) -> None:
+    assert len(compared.runs) == (1 + 2 * 3) * 3
+    for record in compared.runs:
+        assert record.bitwise_equal_to_pooled is None
         if record.trust == "non-private":
             assert record.epsilon is record.delta is record.rho is None
             continue
@@ -88,8 +110,8 @@ def test_records_say_what_the_noise_really_gives(comparison: PrivateComparison) 
         assert 0.999 * record.target_epsilon < record.epsilon <= record.target_epsilon
         assert record.epsilon_zcdp > 1.03 * record.epsilon
         assert record.rho <= calibrate(record.target_epsilon, 1e-5)
-        assert record.releases == 2
-        for name, value in record.second_opinions.items():
+        assert record.sums == 2
+        for name, value in (record.second_opinions or {}).items():
             expected = record.epsilon_zcdp if "RDP" in name else record.epsilon
             assert value == pytest.approx(expected, abs=0.012, rel=1e-3), name
 
@@ -97,21 +119,22 @@ def test_records_say_what_the_noise_really_gives(comparison: PrivateComparison) 
 @pytest.mark.parametrize("n_clients", [8, pytest.param(30, marks=pytest.mark.slow)])
 def test_every_mode_carries_the_same_noisy_integers(digits: Dataset, n_clients: int) -> None:
     """Noise runs over the modes that are asked for, each of which releases no total of fewer than are promised."""
-    modes = choose_modes(["masked", "committee", "plain"])
-    settings = replace(SMALL, epsilons=(2.0,), n_clients=n_clients, n_seeds=1, modes=modes)
-    comparison = compare_private(digits, settings)
-    masked, committee, clear = (one for one in comparison.records if one.trust == "distributed")
+    run = small(clients=n_clients)
+    comparison = under_noise(digits, run, (2.0,), ("masked", "committee", "plain"), seeds=range(1))
+    masked, committee, clear = (one.first for one in comparison.every if one.first.trust == "distributed")
     assert [one.mode for one in (masked, committee, clear)] == ["masked", "committee", "plain"]
-    apart = {"mode", "bytes_up_per_client", "messages_per_client", "client_seconds"}
+    apart = {name for name in RunRecord.model_fields if "bytes" in name or "seconds" in name or "messages" in name}
+    apart |= {"mode", "unbeaten", "helpers"}
     assert clear.model_dump(exclude=apart) == masked.model_dump(exclude=apart) == committee.model_dump(exclude=apart)
     assert clear.messages_per_client == committee.messages_per_client == 2 < masked.messages_per_client == 8
-    assert {one.mode for one in comparison.records if one.trust != "distributed"} == {"plain"}
-    assert comparison.of("distributed", 2.0) == masked
-    assert any("Over plain the server sees every upload" in sentence for sentence in comparison.statement)
+    assert {one.first.mode for one in comparison.every if one.first.trust != "distributed"} == {"plain"}
+    assert comparison.of("distributed", 2.0).first == masked
+    assert any("Over plain the server sees every upload" in sentence for sentence in said_of(comparison, digits))
     file = io.StringIO()
-    print_private([comparison], Console(width=160, file=file))
+    found = compare(digits, tasks(run, (2.0,), ("masked", "committee", "plain"), seeds=range(1)))
+    print_private(found, Console(width=160, file=file))
     assert re.search(r"masked: 8 messages, [\d.]+ kB; committee: 2 messages, [\d.]+ kB; plain: 2", file.getvalue())
-    assert [point.mode for point in frontier(rows([], [], [comparison], seed=0))] == ["masked", "committee", "plain"]
+    assert [one.mode for one in found.runs if one.unbeaten is not None] == ["masked", "committee", "plain"]
 
 
 @pytest.mark.parametrize("anew", [False, True])
@@ -126,9 +149,9 @@ def test_the_clients_vanish_that_vanish_from_exact_runs(
         return run
 
     monkeypatch.setattr(in_process, "run_in_memory", recorded)
-    dropouts = Dropouts(rate=0.25, anew=anew, seed=3)
-    compare_private(digits, replace(SMALL, epsilons=(8.0,), n_clients=8, n_seeds=1, seed=3, dropouts=dropouts))
-    clients = tuple(range(1, 9))
+    run = small(clients=8, seed=3, dropout=0.25, dropout_anew=anew)
+    under_noise(digits, run, (8.0,), seeds=range(3, 4))
+    clients, dropouts = run.parties, Dropouts(rate=0.25, anew=anew, seed=3)
     stay = [set(clients) - set(dropouts.lost(clients, number)) for number in range(2)]
     assert present == len(TRUSTS) * stay
     assert (stay[0] != stay[1]) is anew
@@ -137,259 +160,281 @@ def test_the_clients_vanish_that_vanish_from_exact_runs(
 @pytest.mark.slow
 def test_digits_keep_what_is_promised(digits: Dataset) -> None:
     """The project's own measure: 100 clients, delta 1e-5, records, add-remove, 20 seeds."""
-    plain = (MODES["plain"],)  # the same integers sooner
-    settings = PrivateSettings(epsilons=(1.0, 2.0, 4.0, 8.0), terms=PrivacyTerms(), n_seeds=20, modes=plain)
-    comparison = compare_private(digits, settings)
-    assert comparison.of("non-private", None).accuracy_mean >= 0.93
+    plain = ("plain",)  # the same integers sooner
+    comparison = under_noise(digits, small(clients=100), (1.0, 2.0, 4.0, 8.0), plain, seeds=range(20))
+    assert comparison.of("non-private", None).quality >= 0.93
     for epsilon, least in ((1.0, 0.85), (2.0, 0.87), (4.0, 0.89), (8.0, 0.91)):
-        distributed, central = comparison.of("distributed", epsilon), comparison.of("central", epsilon)
-        assert distributed.accuracy_mean >= least
-        assert distributed.accuracy_mean >= central.accuracy_mean - 0.01
-        assert comparison.of("local", epsilon).accuracy_mean < distributed.accuracy_mean - 0.05
+        distributed, central, local = (comparison.of(trust, epsilon).quality for trust in NOISY)
+        assert distributed >= least
+        assert distributed >= central - 0.01
+        assert local < distributed - 0.05
 
 
 @pytest.mark.parametrize(
-    "terms",
+    "run",
     [
-        PrivacyTerms(unit="client", client_rows=180),
-        PrivacyTerms(learner="deepafl", options={"d_phi": 32, "d_f": 16}),
-        PrivacyTerms(learner="safle", options={"high": 16.0}),
-        PrivacyTerms(learner="logistic", options={"n_rounds": 2}, adjacency="replace-one"),
-        PrivacyTerms(learner="logistic", options={"n_rounds": 2, "d_phi": 96}),
-        PrivacyTerms(unit="client", client_rows=180, adjacency="replace-one", mean_share=0.0),
+        small(clients=8, unit="client"),
+        small("deepafl", {"d_phi": 32, "d_f": 16}, clients=8),
+        small("safle", {"high": 16.0}, clients=8),
+        small("logistic", {"n_rounds": 2}, clients=8, adjacency="replace-one"),
+        small("logistic", {"n_rounds": 2, "d_phi": 96}, clients=8),
+        small(clients=8, unit="client", adjacency="replace-one", mean_share=0.0),
     ],
     ids=["client", "deep", "counts", "logistic replace", "logistic of random features", "client replace"],
 )
-def test_other_terms_run_and_keep_their_budget(digits: Dataset, terms: PrivacyTerms) -> None:
-    settings = replace(SMALL, epsilons=(8.0,), terms=terms, n_seeds=1, n_clients=8)
-    comparison = compare_private(digits, settings)
-    record = comparison.of("distributed", 8.0)
+def test_other_terms_run_and_keep_their_budget(digits: Dataset, run: Run) -> None:
+    comparison = under_noise(digits, run, (8.0,), seeds=range(1))
+    record = comparison.of("distributed", 8.0).first
     assert record.epsilon is not None
     assert 7.98 < record.epsilon <= 8.0
-    assert record.releases == terms.n_releases
-    if terms.unit == "record":  # 8 clients are far too few for client level to learn much
-        assert record.accuracy_mean > 0.3
-    assert any(terms.adjacency in sentence and terms.unit in sentence for sentence in comparison.statement)
+    assert {one.first.sums for one in comparison.every} == {record.sums}
+    if record.unit == "record":  # 8 clients are far too few for client level to learn much
+        assert record.quality > 0.3
+    assert any(f"{record.adjacency}" in one and f"{record.unit}" in one for one in said_of(comparison, digits))
 
 
 def test_personal_models_from_a_noisy_total_need_a_colluder(digits: Dataset) -> None:
     """Every client is given the total and knows its own share; local noise is whole without the others'."""
-    settings = replace(SMALL, epsilons=(2.0,), n_clients=8, n_seeds=1, partition=parse_partition("dirichlet:0.1"))
-    terms = PrivacyTerms(learner="fedhip", options={"alphas": (0.0, 30.0)})
+    own = {"clients": 8, "partition": "dirichlet:0.1"}
+    run = small("fedhip", {"alphas": (0.0, 30.0)}, **own)
     with pytest.raises(PrivacyError, match=r"each knows its own share of the noise.*at least 1 colluder"):
-        replace(settings, terms=terms, colluders=0)
-    comparison = compare_private(digits, replace(settings, terms=terms))
-    for record in comparison.records:
-        assert record.personalised_accuracy is not None
-        assert record.personalised_accuracy["0"] == record.local_accuracy
+        compare(digits, tasks(small("fedhip", {"alphas": (0.0, 30.0)}, colluders=0, **own), (2.0,)))
+    comparison = under_noise(digits, run, (2.0,), seeds=range(1))
+    for one in comparison.every:
+        record = one.first
+        assert record.personalised_test_accuracy is not None
+        assert record.personalised_test_accuracy["0"] == record.local_test_accuracy
         if record.trust != "local":
-            assert record.personalised_accuracy["30"] > cast("float", record.local_accuracy)
-    assert comparison.of("distributed", 2.0).sigma_gram == comparison.of("central", 2.0).sigma_gram
-    over_two = replace(settings, terms=terms, modes=(*MASKED, MODES["plain"]))
-    assert len(compare_private(digits, over_two).statement) == len(comparison.statement) + 1
-    said = [sentence for sentence in comparison.statement if sentence.startswith("On clients' own test rows, ")]
+            assert record.personalised_test_accuracy["30"] > cast("float", record.local_test_accuracy)
+    sigmas = {comparison.of(trust, 2.0).first.sigma_gram for trust in ("distributed", "central")}
+    assert len(sigmas) == 1
+    over_two = under_noise(digits, run, (2.0,), ("masked", "plain"), seeds=range(1))
+    said = said_of(comparison, digits)
+    assert len(said_of(over_two, digits)) == len(said) + 1
+    said = [sentence for sentence in said if sentence.startswith("On clients' own test rows, ")]
     assert len(said) == len(TRUSTS)
     assert "0.000 by" not in "".join(said)
 
 
 def test_more_survivors_than_promised_cost_accuracy_not_privacy(digits: Dataset) -> None:
-    settings = replace(
-        SMALL, epsilons=(1.0,), promised_survivors=10, colluders=2, dropouts=Dropouts(rate=0.1), n_seeds=1
-    )
-    record = compare_private(digits, settings).of("distributed", 1.0)
+    run = small(promised_survivors=10, colluders=2, dropout=0.1)
+    record = under_noise(digits, run, (1.0,), seeds=range(1)).of("distributed", 1.0).first
     assert (record.survivors, record.promised_survivors, record.colluders) == (18, 10, 2)
     assert record.epsilon is not None
     assert record.epsilon <= 1.0
 
 
-def test_replacing_one_needs_more_noise_and_signs_matter() -> None:
-    terms = PrivacyTerms(mean_share=0.0)
-    learner = terms.build(n_features=8, n_classes=3, max_rows=100)
-    one = terms.plan(1.0, nonnegative=True).apply(learner)
-    replacing = replace(terms, adjacency="replace-one")
-    replaced = replacing.plan(1.0, nonnegative=True).apply(learner)
-    signed = replacing.plan(1.0).apply(learner)
+def test_replacing_one_needs_more_noise_and_signs_matter(digits: Dataset) -> None:
+    learner = build(small(), digits)
+    plan = PrivacyPlan(epsilon=1.0, promised_survivors=None, mean_share=0.0, nonnegative=True)
+    one = plan.apply(learner)
+    replaced = replace(plan, adjacency="replace-one").apply(learner)
+    signed = replace(plan, adjacency="replace-one", nonnegative=False).apply(learner)
     assert replaced.sigma_gram == pytest.approx(one.sigma_gram * 2**0.5, rel=1e-6)
     assert signed.sigma_gram > replaced.sigma_gram
-    assert bundled("digits").is_nonnegative
+    assert digits.is_nonnegative
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"epsilons": ()}, "needs an epsilon"),
         ({"colluders": 20}, "nobody whose noise counts"),
-        ({"promised_survivors": 19, "dropouts": Dropouts(rate=0.2)}, "19 survivors are promised and 16"),
-        ({"n_clients": 2, "dropouts": Dropouts(rate=0.9)}, "masked needs 2 of 2 clients .* leaves 1:"),
-        ({"n_clients": 200}, "planned for 20 that collude.*--colluders is 1: state 20"),
-        ({"modes": ()}, "and a mode"),
-        ({"n_seeds": 0}, "needs an epsilon"),
+        ({"promised_survivors": 19, "dropout": 0.2}, "19 survivors are promised and 16"),
+        ({"clients": 2, "dropout": 0.9}, "masked needs 2 of 2 clients .* leaves 1:"),
+        ({"clients": 200}, "planned for 20 that collude.*--colluders is 1: state 20"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(change: dict[str, object], message: str) -> None:
+def test_settings_that_cannot_work_are_refused(digits: Dataset, change: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        replace(SMALL, **change)  # type: ignore[arg-type]
+        compare(digits, tasks(small(**change)))
+    with pytest.raises(UsageError, match="needs at least one run"):
+        tasks(small(), seeds=range(0))
 
 
 @pytest.mark.parametrize(
-    "change",
+    "run",
     [
-        {"gram_share": 1.0},
-        {"mean_share": 1.0},
-        {"unit": "row"},
-        {"adjacency": "x"},
-        {"client_rows": 0},
-        {"learner": "deepafl", "options": {"n_layers": -1}},
-        {"learner": "deepafl", "options": {"d_f": 0}},
-        {"learner": "afl", "options": {"intercept": True}},
-        {"learner": "random", "options": {"row_bits": 8}},
+        lambda: small(gram_share=1.0),
+        lambda: small(mean_share=1.0),
+        lambda: small(unit="row"),
+        lambda: small(adjacency="x"),
+        lambda: small(unknown_field=1),
+        lambda: small("deepafl", {"n_layers": -1}),
+        lambda: small("deepafl", {"d_f": 0}),
+        lambda: small("afl", {"intercept": True}),
+        lambda: small("random", {"row_bits": 8}),
+        *(lambda name=name: small(name, unit="client") for name in ("deepafl", "logistic", "safle")),
     ],
 )
-def test_terms_that_mean_nothing_are_refused(change: dict[str, object]) -> None:
-    with pytest.raises((UsageError, PrivacyError, SpecificationError)):
-        PrivacyTerms(**change)  # type: ignore[arg-type]
-    for learner in ("deepafl", "logistic", "safle"):
-        with pytest.raises(SpecificationError, match="by record only"):
-            PrivacyTerms(learner=learner, unit="client")
+def test_terms_that_mean_nothing_are_refused_before_any_work(digits: Dataset, run: Callable[[], Run]) -> None:
+    starts: list[object] = []
+    with pytest.raises((ValueError, PrivacyError, SpecificationError)):
+        compare(digits, tasks(run()), Progress(start=lambda *run: starts.append(run)))
+    assert starts == []
 
 
 def test_budgets_out_of_range_and_noise_too_fine_are_refused(digits: Dataset) -> None:
-    for terms, epsilon, message in (
+    for fields, epsilon, message in (
         ({"delta": 0.7}, 1.0, "delta"),
         ({}, 70.0, "epsilon"),
-        ({"fraction_bits": 3}, 8.0, r"lattice unit"),
+        ({"format": "Q0.3"}, 8.0, r"lattice unit"),
     ):
         with pytest.raises(PrivacyError, match=message):
-            compare_private(digits, replace(SMALL, terms=PrivacyTerms(**terms), epsilons=(epsilon,), n_seeds=1))
+            compare(digits, tasks(small(**fields), (epsilon,), seeds=range(1)))
 
 
-def test_json_and_table_say_the_same(comparison: PrivateComparison) -> None:
-    found = json.loads(comparison.to_json())
-    assert {record["trust"] for record in found["records"]} == set(TRUSTS)
-    assert all(set(record) >= KEYS for record in found["records"])
-    assert {tuple(record["uncertified"]) for record in found["records"]} == {("weights by shrunk eigenvalues",)}
-    assert "Not certified, the bits are this machine's: weights by shrunk eigenvalues." in found["statement"]
-    assert "Unit of privacy: one record. Adjacency: add-remove" in found["statement"][0]
-    assert "at least 20 of 20 clients" in found["statement"][1]
+def test_json_and_table_say_the_same(compared: Comparison, comparison: Budgets) -> None:
+    found = json.loads(compared.to_json())
+    assert {record["trust"] for record in found["runs"]} == set(TRUSTS)
+    assert all(set(record) >= KEYS for record in found["runs"])
+    assert {tuple(record["uncertified"]) for record in found["runs"]} == {("weights by shrunk eigenvalues",)}
+    ((title, said),) = found["statement"].items()
+    assert title == comparison.title == "afl, 20 clients, iid"
+    assert "Not certified, the bits are this machine's: weights by shrunk eigenvalues." in said
+    assert "Unit of privacy: one record. Adjacency: add-remove" in said[0]
+    assert "at least 20 of 20 clients" in said[1]
     file = io.StringIO()
-    print_private([comparison], Console(width=160, file=file))
+    print_private(compared, Console(width=160, file=file))
     text = file.getvalue()
-    for trust in ("distributed", "central", "local"):
-        shown = f"{comparison.of(trust, 8.0).accuracy_mean:.3f}"  # type: ignore[arg-type]
-        assert shown in text
+    for trust in NOISY:
+        assert f"{comparison.of(trust, 8.0).quality:.3f}" in text
 
 
-def test_arguments_become_settings(digits: Dataset) -> None:
-    asked = options("--epsilon 4,1 --adjacency replace-one --seeds 1 --promise 8")
-    settings = settings_from(
-        asked, digits, partition=parse_partition("dirichlet:0.1"), n_clients=10, modes=MASKED, learner="afl", own={}
-    )
-    assert settings.epsilons == (4.0, 1.0)
-    assert settings.promised == 8
-    assert settings.terms.ridge == PrivacyTerms().ridge
-    records = compare_private(digits, settings).records
-    assert [record.target_epsilon for record in records] == [None, 1.0, 1.0, 1.0, 4.0, 4.0, 4.0]
+def test_arguments_become_runs(digits: Dataset) -> None:
+    line = "--epsilon 4,1 --adjacency replace-one --seeds 1 --promise 8 --clients 10 --modes masked"
+    found = [run for task in asked_for(line, digits) for run in task.runs]
+    assert found[0].trust is None
+    assert [run.target_epsilon for run in found[1:]] == [None, 1.0, 1.0, 1.0, 4.0, 4.0, 4.0]
+    assert [run.trust for run in found[1:5]] == ["non-private", *NOISY]
+    assert {(run.promised_survivors, run.ridge, run.split) for run in found[1:]} == {(8, 0.01, "drawn")}
+    assert {run.partition for run in found} == {"dirichlet:0.1"}
     with pytest.raises(SystemExit):
         options("--epsilon 0,1")
     with pytest.raises(SystemExit):
         options("--epsilon one")
-    with pytest.raises(UsageError, match="--epsilon"):
-        settings_of(options(""), digits, "afl")
+    assert all(run.trust is None for task in asked_for("", digits) for run in task.runs)
+
+
+def asked_for(line: str, data: Dataset) -> list[Task]:
+    return tasks_of(options(line), data)
 
 
 def options(line: str) -> CompareOptions:
-    """Return what ``settings_from`` reads."""
+    """Return what ``tasks_of`` reads."""
     parser = argparse.ArgumentParser()
     add_options(parser, CompareOptions)
     return chosen(CompareOptions, parser.parse_args(line.split()))
 
 
 def test_arguments_of_exact_runs_reach_the_private_ones(digits: Dataset) -> None:
-    asked = options("--epsilon 1 --ridge 0 --dropout 0.25 --dropout-anew --seed 9")
-    linear = settings_of(asked, digits, "afl")
-    assert linear.terms == PrivacyTerms(ridge=0.0, client_rows=180)
-    assert linear.dropouts == Dropouts(rate=0.25, anew=True, seed=9)
-    deep = settings_of(asked, digits, "deepafl").terms
-    assert (deep.options, deep.mean_share) == ({"n_layers": 1, "d_phi": 64, "d_f": 64}, 0.0)
-    deep = settings_of(asked, digits, "deepafl", n_layers=2, d_f=16).terms
-    assert deep.options == {"n_layers": 2, "d_phi": 64, "d_f": 16}
+    line = "--epsilon 1 --ridge 0 --dropout 0.25 --dropout-anew --seed 9 --clients 8 --modes masked --learner "
+    linear = asked_for(f"{line} afl", digits)[1].runs[0]
+    assert (linear.ridge, linear.dropouts) == (0.0, Dropouts(rate=0.25, anew=True, seed=9))
+    assert (linear.delta, linear.gram_share, linear.mean_share, linear.colluders) == (None, 0.3, 0.05, 1)
+    deep = asked_for(f"{line} deepafl", digits)[1].runs[0]
+    always = {"gamma": 1e-3, "projection": "nin"}
+    assert deep.options == always | {"n_layers": 1, "d_phi": 64, "d_f": 64}
+    assert (deep.gram_share, deep.mean_share) == (0.3, 0.0)
+    deep = asked_for(f"{line} deepafl --option n_layers=2 --option d_f=16", digits)[1].runs[0]
+    assert deep.options == always | {"n_layers": 2, "d_phi": 64, "d_f": 16}
     with pytest.raises(UsageError, match="takes n_layers, d_phi, d_f with --option, not gamma; leave that out"):
-        settings_of(asked, digits, "deepafl", gamma=1)
-
-
-def settings_of(asked: CompareOptions, dataset: Dataset, learner: str, **own: Any) -> PrivateSettings:
-    """Eight clients, dealt evenly, under masks."""
-    iid = parse_partition("iid")
-    return settings_from(asked, dataset, n_clients=8, partition=iid, modes=MASKED, learner=learner, own=own)
+        asked_for(f"{line} deepafl --option gamma=1", digits)
 
 
 def test_softmax_rounds_beat_dp_sgd_for_the_same_budget(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two splits, both tuned over two settings; five splits, wide grids and every budget stand in the docs."""
     needs("opacus")
-    beside = DPSGD(batch_size=256, grid={"learning_rate": (2.0, 4.0)})
-    terms, seen, drawn, split = PrivacyTerms(learner="logistic"), [], [], private._split
-    monkeypatch.setattr(private, "_split", lambda *given: drawn.append(1) or split(*given))
-    settings = replace(SMALL, epsilons=(1.0,), terms=terms, n_seeds=2, n_clients=5, baselines=(beside,))
-    settings = replace(settings, grid={"gram_share": (0.3, 0.5)})
-    comparison = compare_private(digits, settings, lambda: seen.append(1))
-    assert len(drawn) == len(seen) == settings.n_runs
-    (found,), ours = comparison.baselines, comparison.of("distributed", 1.0)
-    assert 0.99 < found.epsilon <= 1.0
-    for one, setting in ((found, "learning_rate"), (ours, "gram_share")):
-        assert one.tuned is not None
-        assert (one.tuned.tried, one.tuned.repetitions) == (2, 1)
-        assert (one.tuned.at_edge, one.tuned.of_two) == ((), (setting,))
-        at_edge = one.model_copy(update={"tuned": one.tuned.model_copy(update={"at_edge": (setting,)})})
-        assert f"{one.accuracy_spread:.3f}*" in accuracy_text(at_edge)
-    assert (found.rounds, found.bytes_up_per_client) == (56, 56 * 65 * 10 * 4)
-    assert 0.7 < found.accuracy_mean < ours.accuracy_mean
-    said = "\n".join(comparison.statement)
+    line = (
+        "--epsilon 1 --learner logistic --baselines dpsgd --option dpsgd.batch_size=256 --clients 5 --partition iid "
+        "--modes masked --seeds 2 --tune dpsgd.learning_rate=2,4 --tune gram_share=0.3,0.5"
+    )
+    asked, starts = asked_for(line, digits)[1:], []
+    found = compare(digits, asked, Progress(start=lambda *run: starts.append(run)))
+    assert len(starts) == sum(task.n_runs for task in asked) == 2 + (2 + 6) + (2 + 2)
+    (one,) = found.private
+    (theirs,), ours = one.beside, one.of("distributed", 1.0)
+    assert 0.99 < theirs.first.epsilon <= 1.0
+    for own, setting, tried in ((theirs, "learning_rate", (2.0, 4.0)), (ours, "gram_share", (0.3, 0.5))):
+        tuned = own.first.tuned
+        assert tuned is not None
+        assert (tuned.tried, tuned.repetitions, tuned.grid) == (2, 1, {setting: tried})
+        assert (tuned.at_edge, tuned.of_two) == ((), (setting,))
+        at_edge = own.first.model_copy(update={"tuned": tuned.model_copy(update={"at_edge": (setting,)})})
+        assert replace(own, records=(at_edge, *own.records[1:])).text == f"{own.text}*"
+    assert (theirs.first.messages_per_client, theirs.first.bytes_up_per_client) == (56, 56 * 65 * 10 * 4)
+    assert 0.7 < theirs.quality < ours.quality
+    said = "\n".join(said_of(one, digits))
     for sentence in (
         "dpsgd: a softmax head by Opacus",
         "dpsgd at epsilon 1: learning_rate=",
         "the training rows of 1 repetition, which shares rows with the test rows of others",
         "logistic with T = 5 at epsilon 1: of gram_share two values were tried, and none between",
-        f"distributed minus dpsgd at epsilon 1: {ours.accuracy_mean - found.accuracy_mean:+.4f}, standard error",
+        f"minus dpsgd at epsilon 1: {ours.quality - theirs.quality:+.4f}, standard error",
     ):
         assert sentence in said
-    found_rows = list(rows([], [], [comparison], seed=0))
-    beside = [row for row in found_rows if row.learner == "dpsgd"]
-    assert [(row.seed, row.test_accuracy) for row in beside] == list(enumerate(found.accuracies))
-    assert {(row.trust, row.mode, row.split) for row in beside} == {("central", "baseline", "drawn")}
-    assert {row.gram_share for row in found_rows if row.trust == "distributed"} == {ours.tuned.chosen["gram_share"]}
-    ours, theirs = frontier(found_rows)
-    assert (theirs.learner, theirs.mode, theirs.messages_per_client) == ("dpsgd", "baseline", 56)
-    assert "bytes" in ours.unbeaten
-    assert "bytes" not in theirs.unbeaten
-    assert theirs.client_seconds == found.train_seconds / 5 > 0
+    records = theirs.records
+    assert [one.seed for one in records] == [0, 1]
+    assert {(one.trust, one.mode, one.split, one.clients) for one in records} == {("central", "baseline", "drawn", 5)}
+    assert {one.gram_share for one in ours.records} == {ours.first.tuned.chosen["gram_share"]}
+    assert "bytes" in ours.first.unbeaten
+    assert "bytes" not in theirs.first.unbeaten
+    assert records[0].client_seconds == records[0].wall_seconds / 5 > 0
 
 
 def test_a_grid_is_tried_whole_and_its_edges_are_said() -> None:
+    """On training rows alone, with the server's noise, whatever kind of noise is asked for."""
     grid, asked = {"step": (4.0, 8.0, 16.0), "n_rounds": (3, 5)}, []
+    runs = tasks(small("logistic"), (1.0,))[1].runs
 
-    def score(own: Mapping[str, Any], seed: int) -> float:
-        asked.append((own["step"], own["n_rounds"], seed))
-        return -abs(own["step"] - 8.0) + seed * 0.1 * own["n_rounds"]
+    def score(run: Run) -> float:
+        own = run.options
+        asked.append((own["step"], own["n_rounds"], run.seed))
+        assert (run.split, run.mode, run.trust) == ("held-out", "plain", "central")
+        return -abs(own["step"] - 8.0) + run.seed * 0.1 * own["n_rounds"]
 
-    found = tune(grid, score, repetitions=range(2))
-    assert (found.chosen, found.tried) == ({"step": 8.0, "n_rounds": 5}, 6)
-    assert (found.at_edge, found.of_two) == ((), ("n_rounds",))
-    assert len(set(asked)) == len(asked) == 12 == n_trials(grid, 2)
-    edges: dict[str, Any] = {"step": (4.0, 8.0), "n_rounds": (3, 5, 7), "activation": ("relu", "gelu", "sine")}
-    at_edge = tune(edges, score, repetitions=range(1, 2))
+    chosen, tuned = Task(runs=runs, grid=grid, seeds=(1, 2)).tuned(score)
+    assert asked == [(step, n, seed) for step in grid["step"] for n in grid["n_rounds"] for seed in (1, 2)]
+    assert tuned is not None
+    assert (tuned.chosen, tuned.tried, tuned.repetitions) == ({"step": 8.0, "n_rounds": 5}, 6, 2)
+    assert {(run.options["step"], run.options["n_rounds"]) for run in chosen} == {(8.0, 5)}
+    assert [(run.seed, run.trust, run.mode) for run in chosen] == [(run.seed, run.trust, run.mode) for run in runs]
+    assert (tuned.at_edge, tuned.of_two) == ((), ("n_rounds",))
+    edges = Task(runs=runs, grid={"step": (4.0, 8.0), "n_rounds": (3, 5, 7), "activation": ("a", "b", "c")}, seeds=(1,))
+    _, at_edge = edges.tuned(score)
+    assert at_edge is not None
     assert (at_edge.at_edge, at_edge.of_two) == (("n_rounds",), ("step",))
     assert any("WARNING: x at epsilon 1: n_rounds lies" in said for said in tuning_sentences("x", [(1.0, at_edge)]))
-    assert (n_trials({}, 2), tune({}, score, repetitions=range(1)).chosen) == (0, {})
+    assert Task(runs=runs, seeds=(1,)).tuned(score) == (runs, None)
     with pytest.raises(UsageError, match="a grid needs a value for each of step"):
-        tune({"step": ()}, score, repetitions=range(1))
-    assert list(tuning_sentences("x", [(1.0, None), (2.0, tune({"step": (1.0,)}, score, repetitions=range(1)))])) == []
-    assert DPSGD().with_values({"learning_rate": 4.0}, {}).grid == {}
-    assert DPSGD().with_values({"epochs": 3}, {}).grid == DPSGD().grid
-    assert DPSGD().with_values({}, {"epochs": (3, 4)}).grid == {**DPSGD().grid, "epochs": (3, 4)}
+        Task(runs=runs, grid={"step": ()}, seeds=(1,))
+    single = Task(runs=runs, grid={"step": (2.0,)}, seeds=(1,))
+    (only, one), before = single.tuned(score), len(asked)
+    assert (single.n_runs, only[0].options["step"], len(asked)) == (len(runs), 2.0, before)
+    assert list(tuning_sentences("x", [(1.0, None), (2.0, one)])) == []
+
+
+def test_held_out_rows_are_the_last_fifth_of_training_rows(digits: Dataset) -> None:
+    run = tasks(small(clients=5), (1.0,))[1].runs[0]
+    whole, held = Deal.of(run, digits).data, Deal.of(run.held_out(run.seed), digits).data
+    cut = len(whole.x_train) * 4 // 5
+    assert np.array_equal(held.x_train, whole.x_train[:cut])
+    assert np.array_equal(held.x_test, whole.x_train[cut:])
+    assert np.array_equal(held.y_test, whole.y_train[cut:])
+
+
+def test_stated_options_of_dpsgd_are_not_tuned(digits: Dataset) -> None:
+    line = "--epsilon 1 --baselines dpsgd --clients 5 --partition iid --modes masked"
+    rates = METHODS["dpsgd"].grid["learning_rate"]
+    for more, grid in (
+        ("--option dpsgd.learning_rate=4", {}),
+        ("--option dpsgd.epochs=3", {"learning_rate": rates}),
+        ("--tune dpsgd.epochs=3,4", {"learning_rate": rates, "epochs": (3, 4)}),
+    ):
+        assert asked_for(f"{line} {more}", digits)[-1].grid == grid
 
 
 def test_grids_are_read_by_their_owners_each_value_once() -> None:
-    takers = (with_shares(LEARNERS["logistic"]), with_shares(LEARNERS["safle"]), DPSGD())
+    takers = (with_shares(LEARNERS["logistic"]), with_shares(LEARNERS["safle"]), METHODS["dpsgd"])
     asked = ["step=4,8,4.0", "logistic.n_rounds=3", "logistic.step=16", "mean_share=0,0.1"]
     assert read_grids(asked, takers, {}) == {
         "logistic": {"step": (4.0, 8.0, 16.0), "n_rounds": (3,), "mean_share": (0.0, 0.1)},
@@ -421,31 +466,33 @@ def test_errors_over_overlapping_splits_are_those_of_a_pool() -> None:
     assert math.isnan(standard_error([0.5], n_train=4, n_test=1))
 
 
-def test_a_tuned_depth_is_judged_as_it_was_chosen(digits: Dataset, comparison: PrivateComparison) -> None:
+def test_a_tuned_depth_is_judged_as_it_was_chosen(digits: Dataset) -> None:
     """T = 0 stays T = 0 whatever depths are tried beside it, and advice is about the width that was chosen."""
-    terms = PrivacyTerms(learner="deepafl", options={"d_phi": 8, "d_f": 8})
-    grid = {"n_layers": (1, 2), "d_phi": (8, 16), "d_f": (8, 16)}
-    flat = without_depth(replace(SMALL, terms=terms, grid=grid))
-    assert flat is not None
-    assert without_depth(SMALL) is None
-    assert (flat.terms.learner, flat.terms.options["d_phi"], flat.terms.mean_share) == ("random", 8, 0.0)
-    assert dict(flat.grid) == {"d_phi": (8, 16)}
-    chosen = Tuned(chosen={"n_layers": 2, "d_phi": 128}, tried=2, repetitions=1, at_edge=(), of_two=())
-    records = [one.model_copy(update={"tuned": chosen, "layers": 2, "sigma_gram": 1.0}) for one in comparison.records]
-    deep = comparison.model_copy(update={"terms": terms, "records": tuple(records)})
-    assert sum("width 128): T = 0 is expected to do better" in sentence for sentence in deep.statement) == 2
-    shallow = deep.model_copy(update={"records": tuple(one.model_copy(update={"layers": 0}) for one in records)})
-    better = [one.model_copy(update={"accuracy_mean": 1.0}) for one in records]
-    assert list(depth_verdict(shallow, deep.model_copy(update={"records": tuple(better)}))) == []
+    deep = small("deepafl", {"d_phi": 8, "d_f": 8})
+    without = flat(deep)
+    assert without is not None
+    assert flat(small()) is None
+    assert (without.learner, without.options["d_phi"]) == ("random", 8)
+    assert without.mean_share == 0.0
+    line = "--epsilon 0.5 --learner deepafl --seeds 1 --tune n_layers=1,2 --tune d_phi=8,16 --tune d_f=8,16"
+    grids = [task.grid for task in asked_for(line, digits) if task.grid]
+    assert grids == [{"n_layers": (1, 2), "d_phi": (8, 16), "d_f": (8, 16)}, {"d_phi": (8, 16)}]
+    tried = tasks(deep.but(clients=5), (0.5,), ("plain",), seeds=range(1), grid={"d_phi": (16, 32)})
+    (found,) = compare(digits, tried).private
+    width = found.noisy[0].tuned.chosen["d_phi"]
+    assert sum(f"width {width}): T = 0 is expected to do better" in said for said in said_of(found, digits)) == 1
 
 
 def test_a_deep_learner_is_told_when_it_should_be_flat(digits: Dataset) -> None:
-    terms = PrivacyTerms(learner="deepafl", options={"d_phi": 32, "d_f": 32})
-    settings = replace(SMALL, epsilons=(0.5,), terms=terms, n_seeds=1)
-    deep = compare_private(digits, settings)
-    flat = compare_private(digits, cast("PrivateSettings", without_depth(settings)))
-    assert any("T = 0 is expected to do better" in sentence for sentence in deep.statement)
-    told = list(depth_verdict(deep, flat))
-    better = [t for t in TRUSTS[:3] if flat.of(t, 0.5).accuracy_mean > deep.of(t, 0.5).accuracy_mean]
+    run = small("deepafl", {"d_phi": 32, "d_f": 32})
+    without = flat(run)
+    assert without is not None
+    both = [*tasks(run, (0.5,), seeds=range(1)), *tasks(without, (0.5,), seeds=range(1))]
+    deep, shallow = (found := compare(digits, both)).private
+    assert any("T = 0 is expected to do better" in sentence for sentence in said_of(deep, digits))
+    told = list(depth_verdict(deep, shallow))
+    better = [t for t in NOISY if shallow.of(t, 0.5).quality > deep.of(t, 0.5).quality]
     assert len(told) == len(better)
     assert all("T = 0 does better" in sentence for sentence in told)
+    assert list(depth_verdicts(found.private)) == [(deep, sentence) for sentence in told]
+    assert list(depth_verdict(shallow, deep)) == []

@@ -6,41 +6,35 @@ import html
 import io
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from xml.etree import ElementTree
 
 import jsonschema
 import numpy as np
 import pytest
 from rich.console import Console
+from support.comparisons import exact, learner
 from support.pages import Page, browser, needs_chromium
 
 from analytic_secagg.datasets import Dataset, bundled
-from analytic_secagg.learners import LEARNERS, ChosenLearner
-from analytic_secagg.modes import Mode, choose_modes
-from simulations.compare.baselines import BASELINES
-from simulations.compare.comparison import CompareSettings, Comparison, compare
-from simulations.compare.private import PrivacyTerms, PrivateSettings
-from simulations.compare.rows import Row
-from simulations.data.partitions import parse_partition
+from simulations.compare.comparison import Comparison, compare
+from simulations.compare.plan import flat, private_run, private_tasks
+from simulations.compare.privacy import FLAT
+from simulations.compare.tuning import Task
+from simulations.report.columns import human_bytes
 from simulations.report.compare_charts import PUBLISHED, accuracy_charts, deviation_chart, distinct, overview
-from simulations.report.findings import findings, human_bytes, verdict
+from simulations.report.findings import findings, verdict
 from simulations.report.html_report import sections, to_html
 from simulations.report.plots import BarChart, LineChart, spread
 from simulations.report.table import print_comparison
 
-PARTITIONS = tuple(parse_partition(name) for name in ("iid", "dirichlet:0.1"))
+PARTITIONS = ("iid", "dirichlet:0.1")
 
 
-def settings(**changes: Any) -> CompareSettings:
-    small: dict[str, Any] = {
-        "learners": (ChosenLearner(entry=LEARNERS["afl"]),),
-        "modes": choose_modes(["plain"]),
-        "n_clients": (4,),
-        "partitions": PARTITIONS[1:],
-    }
-    return CompareSettings(**(small | changes))
+def settings(*learners: Mapping[str, Any], **changes: Any) -> list[Task]:
+    return exact(*learners, **({"clients": (4,)} | changes))
 
 
 @pytest.fixture(scope="module")
@@ -51,44 +45,35 @@ def bare() -> Comparison:
 @pytest.fixture(scope="module")
 def full() -> Comparison:
     """Everything that the page can show, on rows whose products float64 cannot hold exactly."""
-    deep = PrivacyTerms(learner="deepafl", options={"d_phi": 16})
+    small = {"clients": 4}
+    deep = private_run("deepafl", {"d_phi": 16}, partition="iid", **small)
     private = [
-        PrivateSettings(
-            epsilons=(1.0, 8.0),
-            terms=terms,
-            n_clients=4,
-            partition=partition,
-            n_seeds=1,
-        )
-        for terms in (PrivacyTerms(), deep, cast("PrivacyTerms", deep.flat))
+        task
+        for run in (private_run("afl", partition="iid", **small), deep, flat(deep))
         for partition in PARTITIONS
+        for task in private_tasks(run.but(partition=partition), (1.0, 8.0), [{"mode": "masked"}], seeds=range(1))
     ]
-    return compare(
-        bundled("breast_cancer"),
-        settings(
-            learners=(
-                ChosenLearner(entry=LEARNERS["afl"]),
-                ChosenLearner(entry=LEARNERS["fedhip"], options={"alphas": (2.0, 0.5)}),
-            ),
-            modes=choose_modes(["plain", "masked", "committee"]),
-            partitions=PARTITIONS,
-            baselines=tuple(one.with_values({"rounds": 2}) for one in BASELINES.values()),
-            private=tuple(private),
-            explain=True,
-        ),
+    exact_runs = settings(
+        learner("afl"),
+        learner("fedhip", alphas=(2.0, 0.5)),
+        modes=("plain", "masked", "committee"),
+        partitions=PARTITIONS,
+        baselines=(learner("fedavg", rounds=2), learner("fedprox", rounds=2)),
+        explain=True,
     )
+    return compare(bundled("breast_cancer"), [*exact_runs, *private])
 
 
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
     """Two modes, cohorts and partitions."""
-    modes = choose_modes(["plain", "masked"])
-    return compare(bundled("digits"), settings(n_clients=(3, 5), partitions=PARTITIONS, modes=modes))
+    modes = ("plain", "masked")
+    return compare(bundled("digits"), settings(clients=(3, 5), partitions=PARTITIONS, modes=modes))
 
 
 @pytest.fixture
-def broken(off_by_one: Mode) -> Comparison:
-    return compare(bundled("digits"), settings(n_clients=(3, 5), partitions=PARTITIONS, modes=(off_by_one,)))
+def broken(off_by_one: str) -> Comparison:
+    return compare(bundled("digits"), settings(clients=(3, 5), partitions=PARTITIONS, modes=(off_by_one,)))
 
 
 # In a browser
@@ -147,7 +132,7 @@ def test_what_a_run_lacks_is_named_with_its_flag(bare: Comparison, full: Compari
     assert all(line in page for lines in lacking.values() for line in lines)
 
 
-def test_the_verdict_stands_first_and_counts(bare: Comparison, full: Comparison, off_by_one: Mode) -> None:
+def test_the_verdict_stands_first_and_counts(bare: Comparison, full: Comparison, off_by_one: str) -> None:
     said = "In each of 12 runs (2 learners, 3 privacy modes, 2 partitions) the federated model is the pooled model of"
     assert verdict(full) == (True, f"{said} the surviving clients, bit for bit.")
     assert verdict(bare)[1].startswith("The federated model is the pooled model")
@@ -184,7 +169,7 @@ def test_float64_deviations_are_those_of_the_clients_that_took_part() -> None:
     rng = np.random.default_rng(3)
     x, y = rng.random((60, 3)).astype(np.float32), np.arange(60) % 3
     data = Dataset(name="own", x_train=x[:48], y_train=y[:48], x_test=x[48:], y_test=y[48:])
-    one = compare(data, settings(n_clients=(1,), partitions=PARTITIONS[:1])).runs[0]
+    one = compare(data, settings(clients=(1,), partitions=PARTITIONS[:1])).runs[0]
     assert one.float64_gram_sum_max_abs_weight_deviation == 0.0
 
 
@@ -204,34 +189,32 @@ def test_lines_are_drawn_once_where_modes_agree_and_apart_where_not(full: Compar
 def test_partitions_with_equal_private_numbers_share_a_chart(full: Comparison) -> None:
     assert len(full.private) == 6
     assert [title for title, _ in distinct(full)] == [
-        f"{name}, 4 clients, iid, dirichlet:0.1" for name in ("afl", "deepafl with T = 1", "random")
+        f"{name}, 4 clients, iid, dirichlet:0.1" for name in ("afl", "deepafl with T = 1", FLAT)
     ]
     page = to_html(full)
     assert page.count("Mean and spread over repetitions") == 3
-    for sentence in (full.private[0].records[1].accuracy_mean, full.private[0].records[-1].accuracy_mean):
-        assert f"{sentence:.3f} +- " in page
+    for quality in (full.private[0].every[1].quality, full.private[0].every[-1].quality):
+        assert f"{quality:.3f} +- " in page
 
 
 def test_one_flat_table_holds_every_model_that_was_trained(full: Comparison) -> None:
     """Exact runs, gradient baselines and every repetition, in the JSON report and as a data frame alike."""
-    found = full.rows
-    exact = [row for row in found if row.mode != "baseline" and row.split == "given"]
-    assert [row.weights_sha256 for row in exact] == [run.weights_sha256 for run in full.runs]
-    assert [row.test_accuracy for row in exact] == [run.test_accuracy for run in full.runs]
-    gradient = [row for row in found if row.mode == "baseline"]
-    assert [row.messages_per_client for row in gradient] == [one.rounds for one in full.baselines]
-    under_noise = [row for row in found if row.split == "drawn"]
-    records = [record for one in full.private for record in one.records]
-    assert [row.test_accuracy for row in under_noise] == [accuracy for one in records for accuracy in one.accuracies]
-    assert [row.epsilon for row in under_noise] == [one.epsilon for one in records]
-    assert {row.unit for row in under_noise if row.trust == "non-private"} == {None}
-    assert len(exact) + len(gradient) + len(under_noise) == len(found)
-    assert json.loads(full.to_json())["rows"] == [row.to_document() for row in found]
+    found = full.runs
+    exact_runs, gradient = full.exact, full.baselines
+    under_noise = [run for run in found if run.split == "drawn"]
+    assert len(exact_runs) == 12
+    assert {run.bitwise_equal_to_pooled for run in exact_runs} == {True}
+    assert {(run.bitwise_equal_to_pooled, run.options["rounds"]) for run in gradient} == {(None, 2)}
+    assert [run for one in full.private for own in one.every for run in own.records] == under_noise
+    without = [run for run in under_noise if run.trust == "non-private"]
+    assert {(run.target_epsilon, run.epsilon, run.delta) for run in without} == {(None, None, None)}
+    assert len(exact_runs) + len(gradient) + len(under_noise) == len(found)
+    assert json.loads(full.to_json())["runs"] == [run.to_document() for run in found]
     pytest.importorskip("pandas", reason="only data frames need it")
     frame = full.to_frame()
-    assert list(frame.columns) == list(Row.model_fields)
-    means = frame[frame.trust == "distributed"].groupby(["learner", "target_epsilon"]).test_accuracy.mean()
-    of_afl = [one.of("distributed", 8.0).accuracy_mean for one in full.private if one.terms.learner == "afl"]
+    assert list(frame.columns) == list(found[0].to_document())
+    means = frame[frame.trust == "distributed"].groupby(["label", "target_epsilon"]).test_accuracy.mean()
+    of_afl = [one.of("distributed", 8.0).quality for one in full.private if one.first.label == "afl"]
     assert means["afl", 8.0] == pytest.approx(sum(of_afl) / len(of_afl), rel=1e-12)
 
 
@@ -284,11 +267,11 @@ def test_the_json_report_follows_its_schema(comparison: Comparison, full: Compar
 
 @pytest.mark.parametrize(
     ("place", "value"),
-    [("seed", -1), ("format", "float32"), ("runs", []), ("schema_version", 1), ("dropout_rate", 1), ("ridge", "0")],
+    [("seed", -1), ("format", "float32"), ("runs", []), ("schema_version", 1), ("dropout", 1), ("ridge", "0")],
 )
 def test_the_schema_refuses_what_no_report_says(comparison: Comparison, place: str, value: object) -> None:
     document = comparison.to_document()
-    document[place] = value
+    (document if place in document else document["runs"][0])[place] = value
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(document, Comparison.schema_of_report())
 
@@ -334,10 +317,10 @@ def test_the_words_below_the_table_count_messages_and_explain(comparison: Compar
     )
     said = [finding for _, finding in findings(comparison.model_copy(update={"runs": (several,)}))]
     assert "plain: heavy messages 1, messages 10 in 4 sums (4, 3 x 2)" in said
-    assert [what for what, _ in full.explanations] == [
+    assert list(full.explanations) == [
         f"{learner}, {mode}, 4 clients" for learner in ("afl", "fedhip") for mode in ("plain", "masked", "committee")
     ]
-    for what, words in full.explanations:
+    for what, words in full.explanations.items():
         assert f"\n{what}, largest sum:\n{words.splitlines()[0]}"[:100] in printed(full)
 
 
@@ -394,13 +377,13 @@ def test_the_page_holds_personal_models_baselines_and_explanations(full: Compari
         numbers = [run.local_test_accuracy, *run.personalised_test_accuracy.values()]
         assert row[4:] == [*(f"{number:.2%}" for number in numbers if number is not None), "yes"]
     for row, one in zip(cells[len(personal) :], full.baselines, strict=True):
-        assert row[0] == one.learner
-        assert row[4] == f"{one.test_accuracy:.2%}"
+        assert row[:4] == ["baseline", one.learner, str(one.clients), one.partition]
+        assert row[5] == f"{one.test_accuracy:.2%}"
     assert "For comparison only" in page
     assert f"fedprox, 2 rounds: iid {full.baselines[2].test_accuracy:.2%}" in html.unescape(
         reader.labels[0]
     ) or "fedavg = fedprox, 2 rounds" in html.unescape(reader.labels[0])
-    assert full.explanations[-1][1] in html.unescape(page)
+    assert full.explanations["fedhip, committee, 4 clients"] in html.unescape(page)
 
 
 def test_personal_numbers_that_nobody_has_stand_nowhere(full: Comparison) -> None:
