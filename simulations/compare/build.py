@@ -102,7 +102,7 @@ def check(run: Run, dataset: Dataset) -> int:
     asked = stated(run, dataset)
     if run.is_baseline:
         return int(asked.options.get("rounds", 1))
-    _ = run.mode_of_sums()
+    _ = run.mode_of_sums(), build(run, dataset)
     return run.clients * n_sums(run, dataset)
 
 

@@ -372,7 +372,7 @@ def test_accuracy_counts_the_largest_score() -> None:
         ({"seed": -1}, ValueError, "greater than or equal to 0"),
         ({"clients": (20, 1)}, UsageError, "--modes plain serves any number"),
         ({"dropout": 0.9}, UsageError, "masked needs 5 of 6 clients to stay to the end"),
-        ({"modes": ("plain", "telepathy")}, UsageError, "a mode is one of"),
+        ({"modes": ("plain", "telepathy")}, UsageError, "mode must be one of"),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_work(changes: Any, error: type[Exception], message: str) -> None:
