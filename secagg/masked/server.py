@@ -30,7 +30,7 @@ array([6, 3])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -104,7 +104,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         ServerRounds.__init__(self, config, MaskedServerState(round=first, sum=config.encoder.begin(config)), secrets)
         self._owners: dict[bytes, PartyId] = {}
         self._begun = False
-        self._statement = b""
+        self._statement = self._signed_peers = b""
         self._interpolations: dict[tuple[int, ...], Interpolation] = {}
 
     def restore(self, snapshot: bytes) -> None:
@@ -225,9 +225,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
     def _take_masked_vector(self, sender: PartyId, reader: Reader) -> None:
         if self._config.signs_peers:
             signature = reader.take(SIGNATURE_BYTES)
-            if not verifies(
-                self._config.identity(sender), signature, peers_statement(self._absent, self._config.digest)
-            ):
+            if not verifies(self._config.identity(sender), signature, self._peers_statement()):
                 raise RemoteProtocolError("its signature is not one on whom it masked with", peer=sender)
         self._kept.sum.add(reader.rest(), peer=sender)
         if self._config.signs_peers:
@@ -312,7 +310,9 @@ class MaskedServer(ServerRounds[MaskedServerState]):
 
     def _self_mask_seed(self, survivor: PartyId) -> bytes:
         shares = {
-            p: m.self_mask_shares[survivor] for p, m in self._kept.revealed.items() if survivor in m.self_mask_shares
+            p: m.self_mask_shares[survivor]
+            for p, m in self._revealed_of(survivor).items()
+            if survivor in m.self_mask_shares
         }
         committed = self._kept.sealed[survivor].commitment
         return self._rebuilt(
@@ -323,7 +323,8 @@ class MaskedServer(ServerRounds[MaskedServerState]):
 
     def _masks_shared_with(self, dropout: PartyId) -> list[tuple[bytes, int]]:
         """Return seeds and signs of the pairwise masks between a dropout and the survivors, which did not cancel."""
-        shares = {p: m.mask_key_shares[dropout] for p, m in self._kept.revealed.items() if dropout in m.mask_key_shares}
+        revealed = self._revealed_of(dropout).items()
+        shares = {p: m.mask_key_shares[dropout] for p, m in revealed if dropout in m.mask_key_shares}
         public = self._kept.keys[dropout].masking_key
         masking = KeyPair(self._rebuilt(dropout, shares, lambda secret: KeyPair(secret).public == public))
         return [
@@ -401,9 +402,19 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             self._interpolations[points] = Interpolation(points)
         return self._interpolations[points]
 
-    def _near(self, party: PartyId, among: Iterable[PartyId]) -> list[PartyId]:
-        """Return the neighbours of ``party`` among these parties, ascending."""
-        return sorted(set(self._config.neighbours(party)).intersection(among))
+    def _near(self, party: PartyId, among: Container[PartyId]) -> list[PartyId]:
+        """Return the neighbours of ``party`` among these parties, ascending; takes no longer for a larger cohort."""
+        return [peer for peer in self._config.neighbours(party) if peer in among]
+
+    def _revealed_of(self, party: PartyId) -> dict[PartyId, UnmaskShares]:
+        """Return the shares revealed by those who can hold some of a party's: its neighbours, and itself."""
+        holders = sorted([party, *self._config.neighbours(party)])
+        return {holder: self._kept.revealed[holder] for holder in holders if holder in self._kept.revealed}
+
+    def _peers_statement(self) -> bytes:
+        if not self._signed_peers:
+            self._signed_peers = peers_statement(self._absent, self._config.digest)
+        return self._signed_peers
 
     def _survivors_statement(self) -> bytes:
         if not self._statement:
