@@ -31,8 +31,14 @@ def target_format_of(run: Run, dataset: Dataset) -> RowFormat:
     """Return the format of real targets, stated or covering all training rows; ``LABELS`` of classes.
 
     Raises:
-        UsageError: a target format for class labels, or gradient methods or noise for anything but one class a row.
+        UsageError: a target format for class labels, or gradient methods or noise for anything but one class a row, or
+            for rows that weigh.
     """
+    if dataset.w_train is not None and not run.is_exact:
+        raise UsageError(
+            f"--baselines and --epsilon count every row once, and {dataset.name} has weights of rows (w_train): leave "
+            "these or those out"
+        )
     if not dataset.is_regression:
         if run.target_format is not None:
             raise UsageError(f"--target-format is for real targets, and {dataset.name} has class labels; leave it out")

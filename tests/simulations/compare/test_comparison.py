@@ -382,6 +382,17 @@ def test_what_cannot_work_is_refused_before_any_work(changes: Any, error: type[E
     assert starts == []
 
 
+@pytest.mark.parametrize("words", [["--epsilon", "1"], ["--baselines", "fedavg", "--option", "max_weight=2"]])
+def test_weights_of_rows_are_not_passed_over(words: list[str], tmp_path: Path, capsys: Any) -> None:
+    """Noise and gradient methods count every row once; they did so in silence."""
+    data = small_digits()
+    arrays = {name: getattr(data, name) for name in ("x_train", "y_train", "x_test", "y_test")}
+    np.savez(tmp_path / "weighed.npz", **arrays, w_train=np.full(len(data.x_train), 2))
+    asked = ["compare", "--data", str(tmp_path / "weighed.npz"), *words]
+    assert main(asked) == 2
+    assert "has weights of rows (w_train)" in capsys.readouterr().err
+
+
 def test_an_option_that_is_a_format_is_in_the_record() -> None:
     chosen = learner("random", d_phi=12, format=RowFormat.parse("UQ5.11"))
     (run,) = compare(small_digits(), several(chosen, modes=("plain",))).runs
