@@ -1,4 +1,4 @@
-"""Rows from a table as people have it, CSV or Parquet, by a public schema that all sites share.
+"""Rows from a table as people have it, by a public schema that all sites share.
 
 The schema says which columns are features and which targets, the categories of texts, what stands for missing values
 and what becomes of them. It is agreed before anybody looks at rows, so every site makes the same columns of its own
@@ -7,12 +7,14 @@ table, whatever is in it; what a table holds beside the schema's columns is left
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import importlib.util
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -23,10 +25,11 @@ from pydantic import Field, model_validator
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
 from analytic_secagg.errors import DataError
+from analytic_secagg.site.reading import ColumnReading, Reading
 from analytic_secagg.site.strict_models import StrictModel, Texts
-
-TABLES = (".csv", ".parquet")
-"""How the names of tables end."""
+from analytic_secagg.site.table_files import Cells, cells_of_frame, read_cells
+from analytic_secagg.site.table_refusals import check_names, of_categories, of_numbers
+from analytic_secagg.spelling import loose, tidy
 
 Categories = Annotated[tuple[str, ...], Field(strict=False)]
 
@@ -50,7 +53,7 @@ class Column(StrictModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if len(set(self.categories)) < len(self.categories) or len(self.categories) == 1:
+        if len({*map(tidy, self.categories)}) < len(self.categories) or len(self.categories) == 1:
             raise ValueError("categories are at least two different texts; correct them")
         if self.categories and (self.scale or isinstance(self.missing, float)):
             raise ValueError('texts with categories have no scale, and missing is "refuse" or "flag"')
@@ -110,138 +113,178 @@ class TableSchema(StrictModel):
         said = self.model_dump(mode="json") | {"missing_values": sorted(self.missing_values)}
         return hashlib.sha256(json.dumps(said, separators=(",", ":")).encode()).hexdigest()
 
-    def rows(self, path: Path) -> ClientRows:
+    def rows(self, path: Path, reading: Reading | None = None) -> ClientRows:
         """Return the rows of a table.
 
         No text of an error holds a value of the table.
 
         Args:
-            path: a ``.csv`` file in UTF-8 whose first line names columns, or a ``.parquet`` file (needs pyarrow).
+            path: a table's file; without a reading CSV in UTF-8 whose first line names columns.
+            reading: how the file writes what the schema means.
 
         Raises:
             DataError: it cannot be read, lacks a column, or a value is not what the schema says.
         """
-        texts = _parquet(path, self.columns) if path.suffix == ".parquet" else _csv(path, self.columns)
-        return self._rows(str(path), {name: [row[place] for row in texts] for place, name in enumerate(self.columns)})
+        reading = reading or Reading()
+        return self._rows(str(path), read_cells(path, reading), reading)
 
-    def rows_of_frame(self, frame: Any, *, source: str = "the data frame") -> ClientRows:
+    def rows_of_frame(
+        self, frame: Any, *, source: str = "the data frame", reading: Reading | None = None
+    ) -> ClientRows:
         """Return the rows of a data frame of pandas, polars or pyarrow.
 
         Args:
             frame: the table; None, NaN and pandas' NA stand for missing values, as do ``missing_values``.
             source: where it comes from, for errors.
+            reading: how it writes what the schema means.
 
         Raises:
             DataError: it lacks a column, or a value is not what the schema says.
         """
-        names = list(getattr(frame, "column_names", None) or frame.columns)
-        return self._rows(
-            source, {names[place]: _texts(frame[names[place]]) for place in _places(source, names, self.columns)}
-        )
+        return self._rows(source, cells_of_frame(frame), reading or Reading())
 
-    def _rows(self, path: str, columns: Mapping[str, list[str]]) -> ClientRows:
-        n_rows = len(next(iter(columns.values())))
+    def values(self, source: str, cells: Cells, reading: Reading) -> dict[str, NDArray[np.float64]]:
+        """Return each column's numbers in the schema's unit, or places of categories; NaN where a value is missing.
+
+        Raises:
+            DataError: a column is not there, or a value is not what the schema says.
+        """
+        if surplus := ", ".join(sorted(reading.columns.keys() - self.columns.keys())):
+            raise DataError(f"[client.reading.columns] has {surplus}, and the schema has not; correct it")
+        own = {name: reading.columns.get(name, ColumnReading()) for name in self.columns}
+        wanted = [tidy(one.name or name) for name, one in own.items()]
+        check_names(source, reading, cells.head, wanted, self.columns)
+        return {
+            name: self._values(source, name, cells.column(cells.head.index(its)), cells.lines, reading, own[name])
+            for name, its in zip(self.columns, wanted, strict=True)
+        }
+
+    def _rows(self, source: str, cells: Cells, reading: Reading) -> ClientRows:
+        columns = self.values(source, cells, reading)
         parts = {
-            role: [part for key, column in self._of(role) for part in self._made(path, key, column, columns[key])]
+            role: [part for name, column in self._of(role) for part in _made(column, columns[name])]
             for role in ("feature", "target", "weight")
         }
-        features = np.column_stack(parts["feature"]) if n_rows else np.zeros((0, len(self.features)))
-        targets = np.column_stack(parts["target"]) if n_rows else np.zeros((0, self.n_targets))
+        features, targets = np.column_stack(parts["feature"]), np.column_stack(parts["target"])
         weights = next(iter(parts["weight"]), None)
         try:
             return ClientRows(features, targets.argmax(axis=1) if self.classes else targets, weights)
         except InvalidRowsError as error:
-            raise DataError(f"{path}: {error}") from error
+            raise DataError(f"{source}: {error}") from error
 
     def _of(self, role: str) -> list[tuple[str, Column]]:
         return [(name, column) for name, column in self.columns.items() if column.role == role]
 
-    def _made(self, path: str, name: str, column: Column, texts: Iterable[str]) -> Iterator[NDArray[np.float64]]:
-        """The columns of numbers that a column of texts becomes."""
-        values = np.array([self._number(path, name, column, text, line) for line, text in enumerate(texts, start=2)])
-        is_missing = np.isnan(values)
-        if column.categories:
-            yield from ((values == place).astype(np.float64) for place in range(len(column.categories)))
-            return
-        yield (
-            np.where(is_missing, column.missing if isinstance(column.missing, float) else 0.0, values)
-            * 2.0**-column.scale
-        )
-        if column.missing == "flag":
-            yield is_missing.astype(np.float64)
-
-    def _number(self, path: str, name: str, column: Column, text: str, line: int) -> float:
-        """A number, or the place of a category; NaN where the value is missing and may be."""
-        text = text.strip()
-        if text in self.missing_values:
-            if column.missing != "refuse":
-                return math.nan
-            needed = 'a value: it is missing. Repair the table, or state missing = "flag" or a number in the schema'
-        elif column.categories:
-            if text in column.categories:
-                return float(column.categories.index(text))
-            needed = (
-                f"one of {', '.join(column.categories)}: correct it, or add the category to the schema of all sites"
+    def _values(
+        self, source: str, name: str, cells: Sequence[Any], lines: Sequence[int], reading: Reading, own: ColumnReading
+    ) -> NDArray[np.float64]:
+        column = self.columns[name]
+        meant = _Meanings(name, column, self.missing_values | reading.missing | own.missing, reading, own)
+        found = [meant.value(cell) for cell in cells]
+        values = np.array([math.nan if one is None else one for one in found], dtype=np.float64)
+        wrong = [place for place, one in enumerate(found) if one is None]
+        if wrong:
+            texts = [tidy(_text(cells[place])) for place in wrong]
+            needed = f"one of {', '.join(column.categories)}" if column.categories else "a finite number"
+            looks = of_categories(name, texts) if column.categories else of_numbers(name, texts, reading)
+            raise DataError(
+                f"{source}, line {lines[wrong[0]]}: column {name} needs {needed}, and {len(wrong)} of {len(found)} "
+                f"rows have another text: {looks}"
             )
-        else:
-            try:
-                if math.isfinite(number := float(text)):
-                    return number
-            except ValueError:
-                pass
-            needed = "a finite number: correct it, or list the text among missing_values in the schema of all sites"
-        raise DataError(f"{path}, line {line}: column {name} needs {needed}")
+        if column.missing == "refuse" and (is_missing := np.isnan(values)).any():
+            schema = 'state missing = "flag" or a number in the schema of all sites'
+            raise DataError(
+                f"{source}, line {lines[int(is_missing.argmax())]}: column {name} needs a value: it is missing in "
+                f"{int(is_missing.sum())} of {len(found)} rows. Repair the table or leave these rows out of it"
+                + (f"; or {schema}" if column.role == "feature" else "")
+            )
+        return values
 
 
-def _csv(path: Path, columns: Mapping[str, Column]) -> list[list[str]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            head = next(reader, [])
-            places = _places(path, head, columns)
-            found = []
-            for line, row in enumerate(reader, start=2):
-                if len(row) != len(head):
-                    raise DataError(
-                        f"{path}, line {line}: {len(head)} values are needed, as in its first line, not {len(row)}"
-                    )
-                found.append([row[place] for place in places])
-            return found
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}; name a CSV file") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} must be CSV in UTF-8 ({type(error).__name__}); save it again as that") from error
+class _Meanings:
+    """What the cells of one column mean: numbers, or places of categories; NaN where a value is missing.
 
+    Texts are looked up as they are, then as they may be spelt too, and what is no known text is a number.
+    """
 
-def _parquet(path: Path, columns: Mapping[str, Column]) -> list[list[str]]:
-    if importlib.util.find_spec("pyarrow") is None:
-        raise DataError(f"{path} needs pyarrow: pip install 'analytic-secagg[parquet]', or save the table as CSV")
-    from pyarrow import ArrowException
-    from pyarrow.parquet import read_table
+    def __init__(
+        self, name: str, column: Column, missing: frozenset[str], reading: Reading, own: ColumnReading
+    ) -> None:
+        self.number = None if column.categories else reading.number
+        self.factor, self.add = own.factor, own.add
+        categories = {tidy(category): float(place) for place, category in enumerate(column.categories)}
+        spelt = Counter(map(loose, categories))
+        codes = dict.fromkeys(map(tidy, missing), math.nan)
+        self.exact = categories | codes
+        self.near = _loosely(codes) | _loosely({text: at for text, at in categories.items() if spelt[loose(text)] == 1})
+        recoded = {tidy(text): self._recoded(name, column, tidy(meant)) for text, meant in own.recode.items()}
+        self.exact |= recoded
+        self.near |= _loosely(recoded)
+        self.numbers = {
+            number: meant for text, meant in self.exact.items() if (number := self._parsed(text)) is not None
+        }
+        self.seen: dict[str, float | None] = {}
+        if column.categories and (own.factor, own.add) != (1.0, 0.0):
+            raise DataError(f"[client.reading.columns.{name}] has a factor, and texts have no unit; take it away")
 
-    try:
-        found = read_table(path)
-    except (OSError, ValueError, ArrowException) as error:
-        raise DataError(f"cannot read {path} as Parquet ({type(error).__name__}); save it again, or as CSV") from error
-    chosen = [_texts(found.column(place)) for place in _places(path, found.column_names, columns)]
-    return [list(row) for row in zip(*chosen, strict=True)]
+    def value(self, cell: Any) -> float | None:
+        """Return what a cell means; None where that is nothing that the schema knows."""
+        if self.number and isinstance(cell, Real | Decimal) and str(cell) not in ("True", "False"):
+            return self._in_unit(float(cell))
+        text = _text(cell)
+        if text not in self.seen:
+            self.seen[text] = self._of_text(tidy(text))
+        return self.seen[text]
 
+    def _of_text(self, text: str) -> float | None:
+        known = self._known(text)
+        if known is not None or (number := self._parsed(text)) is None:
+            return known
+        return self._in_unit(number)
 
-def _texts(column: Any) -> list[str]:
-    """A column's values as texts; what is missing as an empty one."""
-    values = column.to_pylist() if hasattr(column, "to_pylist") else column.to_list()
-    return ["" if _is_missing(value) else str(value) for value in values]
+    def _known(self, text: str) -> float | None:
+        return self.exact.get(text, self.near.get(loose(text)))
 
+    def _parsed(self, text: str) -> float | None:
+        try:
+            return None if self.number is None else self.number(text)
+        except ValueError:
+            return None
 
-def _is_missing(value: Any) -> bool:
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+    def _in_unit(self, number: float) -> float | None:
+        known = self.numbers.get(number)
+        if known is None and math.isfinite(number):
+            return number * self.factor + self.add
+        return known
 
-
-def _places(path: Path | str, head: list[str], columns: Mapping[str, Column]) -> list[int]:
-    missing = [name for name in columns if head.count(name) != 1]
-    if missing:
+    def _recoded(self, name: str, column: Column, text: str) -> float:
+        """What a recode leads to, in the schema's own spelling and unit."""
+        with suppress(ValueError):
+            if (known := self._known(text)) is not None:
+                return known
+            if not column.categories:
+                return Reading().number(text)
         raise DataError(
-            f"{path} needs each column of the schema once, and {', '.join(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} not; its first line must name them"
+            f"[client.reading.columns.{name}] recodes to a text that the schema does not have; recode to one of "
+            f"{', '.join(column.categories) or 'its numbers, with a decimal point'}"
         )
-    return [head.index(name) for name in columns]
+
+
+def _loosely(known: Mapping[str, float]) -> dict[str, float]:
+    return {loose(text): meant for text, meant in known.items()}
+
+
+def _text(cell: Any) -> str:
+    return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)
+
+
+def _made(column: Column, values: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """The columns of numbers that one column of a table becomes."""
+    if column.categories:
+        yield from ((values == place).astype(np.float64) for place in range(len(column.categories)))
+        return
+    is_missing = np.isnan(values)
+    filled = np.where(is_missing, column.missing if isinstance(column.missing, float) else 0.0, values)
+    yield filled * 2.0**-column.scale
+    if column.missing == "flag":
+        yield is_missing.astype(np.float64)
