@@ -6,7 +6,6 @@ is the site's own business, and is no part of the schema's fingerprint.
 
 from __future__ import annotations
 
-import codecs
 import functools
 import math
 import re
@@ -84,7 +83,7 @@ class Reading(StrictModel):
             raise ValueError(
                 f"encoding is one that Python knows, such as utf-8, cp1252 or utf-16, not {encoding!r}: correct it"
             ) from None
-        return "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
+        return encoding
 
     @model_validator(mode="after")
     def _check_marks(self) -> Self:

@@ -13,8 +13,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from decimal import Decimal
-from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -27,7 +25,7 @@ from analytic.learner import ClientRows
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import ColumnReading, Reading
 from analytic_secagg.site.strict_models import StrictModel, Texts
-from analytic_secagg.site.table_files import Cells, cells_of_frame, read_cells
+from analytic_secagg.site.table_files import Cells, cells_of_frame, is_number_cell, read_cells, text_of
 from analytic_secagg.site.table_refusals import check_names, of_categories, of_numbers
 from analytic_secagg.spelling import loose, tidy
 
@@ -184,7 +182,7 @@ class TableSchema(StrictModel):
         values = np.array([math.nan if one is None else one for one in found], dtype=np.float64)
         wrong = [place for place, one in enumerate(found) if one is None]
         if wrong:
-            texts = [tidy(_text(cells[place])) for place in wrong]
+            texts = [tidy(text_of(cells[place])) for place in wrong]
             needed = f"one of {', '.join(column.categories)}" if column.categories else "a finite number"
             looks = of_categories(name, texts) if column.categories else of_numbers(name, texts, reading)
             raise DataError(
@@ -229,9 +227,9 @@ class _Meanings:
 
     def value(self, cell: Any) -> float | None:
         """Return what a cell means; None where that is nothing that the schema knows."""
-        if self.number and isinstance(cell, Real | Decimal) and str(cell) not in ("True", "False"):
+        if self.number and is_number_cell(cell):
             return self._in_unit(float(cell))
-        text = _text(cell)
+        text = text_of(cell)
         if text not in self.seen:
             self.seen[text] = self._of_text(tidy(text))
         return self.seen[text]
@@ -272,10 +270,6 @@ class _Meanings:
 
 def _loosely(known: Mapping[str, float]) -> dict[str, float]:
     return {loose(text): meant for text, meant in known.items()}
-
-
-def _text(cell: Any) -> str:
-    return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)
 
 
 def _made(column: Column, values: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:

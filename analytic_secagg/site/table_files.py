@@ -11,7 +11,9 @@ import importlib.util
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import chain, islice
+from numbers import Real
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -76,6 +78,17 @@ def cells_of_frame(frame: Any) -> Cells:
         return ["" if _is_missing(value) else value for value in values]
 
     return Cells(head=[tidy(str(name)) for name in names], column=column, lines=range(2, len(frame) + 2))
+
+
+def is_number_cell(cell: Any) -> bool:
+    """Return whether a cell is a number by its type, and not a text of one."""
+    kind: type = type(cell)
+    return kind is not bool and issubclass(kind, Real | Decimal)
+
+
+def text_of(cell: Any) -> str:
+    """Return a cell as text."""
+    return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)
 
 
 def _is_missing(value: Any) -> bool:
@@ -165,7 +178,7 @@ def delimited(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
 
 def _not_in(path: Path, reading: Reading) -> str:
     fits = encoding_of(first_bytes(path))
-    was = reading.encoding.removesuffix("-sig").upper()
+    was = reading.encoding.upper()
     if fits == "utf-8" and was == "UTF-8":
         fits = "cp1252"
     return (
@@ -235,7 +248,7 @@ def _statistics(path: Path, reading: Reading) -> Cells:
         ".xpt": pyreadstat.read_xport,
         ".sas7bdat": pyreadstat.read_sas7bdat,
     }[path.suffix.lower()]
-    encoding = None if reading.encoding == "utf-8-sig" else reading.encoding  # else the file itself says it
+    encoding = None if reading.encoding == "utf-8" else reading.encoding  # else the file itself says it
     try:
         found, _ = read(path, encoding=encoding, output_format="dict")
     except (pyreadstat.ReadstatError, pyreadstat.PyreadstatError, ValueError) as error:

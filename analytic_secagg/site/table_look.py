@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import json
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import HERE, Reading
 from analytic_secagg.spelling import tidy
 
@@ -27,7 +29,8 @@ def separator_of(path: Path, reading: Reading) -> str:
 
 
 def opened(path: Path, encoding: str) -> Any:
-    """Return a text file, unpacked where its name ends in ``.gz``."""
+    """Return a text file, without its byte order mark, and unpacked where its name ends in ``.gz``."""
+    encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     if path.name.lower().endswith(".gz"):
         return gzip.open(path, "rt", encoding=encoding, newline="")
     return path.open(encoding=encoding, newline="")
@@ -51,9 +54,16 @@ def encoding_of(start: bytes) -> str:
 
 
 def first_bytes(path: Path) -> bytes:
-    """Return the beginning of a file."""
-    with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
-        return file.read(2**16)
+    """Return the beginning of a file, unpacked.
+
+    Raises:
+        DataError: it is packed, and cut off.
+    """
+    try:
+        with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
+            return file.read(2**16)
+    except EOFError as error:
+        raise DataError(f"{path} is compressed and cut off; bring it here again") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +93,7 @@ def look_at(path: Path) -> Look:
     if lines and (declared := re.fullmatch(r'"?sep=(.)"?\s*', lines[0])):
         return _looked(encoding, declared[1], lines[1:], 0)
     counted = {mark: _width(lines, mark) for mark in SEPARATORS}
-    separator = max(counted, key=lambda mark: counted[mark])
+    separator = max(counted, key=lambda mark: (counted[mark][0], mark != " ", counted[mark][1]))
     width = counted[separator][1]
     skip = next((place for place, line in enumerate(lines) if len(_split(line, separator)) >= max(2, width - 1)), 0)
     return _looked(encoding, separator, lines[skip:], skip)
@@ -156,6 +166,6 @@ def layout(path: Path, reading: Reading, head: Sequence[str], missing: Iterable[
     return ""
 
 
-def toml(text: str) -> str:
-    """Return a short text as TOML writes it."""
-    return json.dumps(text, ensure_ascii=False)
+def toml(value: str | list[str] | int) -> str:
+    """Return a text, a list of texts or a whole number as TOML writes it."""
+    return json.dumps(value, ensure_ascii=False)

@@ -89,6 +89,9 @@ _KINDS = {
 }
 _PATTERNS = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in _KINDS.items()}
 
+NUMBERS = frozenset({"blanks", "apostrophes", *(kind for kind in _KINDS if "comma" in kind or "point" in kind)})
+"""The kinds that are numbers with marks of their own."""
+
 
 def kind_of(text: str) -> str:
     """Return how a tidy text is spelt that is no number: a kind of ``_KINDS``, ``missing code``, else ``texts``."""
@@ -134,6 +137,10 @@ def marks_of(kinds: Counter[str]) -> tuple[str, str | None, str] | None:
     if kinds["both marks, comma last"] or kinds["many points"]:
         return ",", ".", "they have a decimal comma and points between thousands"
     if kinds["both marks, point last"] or kinds["many commas"]:
+        return ".", ",", "they have commas between thousands"
+    if kinds["comma"] and kinds["point before three"] and not kinds["point"]:
+        return ",", ".", "they have a decimal comma and points between thousands"
+    if kinds["point"] and kinds["comma before three"] and not kinds["comma"]:
         return ".", ",", "they have commas between thousands"
     decimal = "," if kinds["comma"] else "."
     if kinds["blanks"]:
