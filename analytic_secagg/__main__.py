@@ -23,6 +23,7 @@ from analytic_secagg.health_command import COMMAND as HEALTH
 from analytic_secagg.inspect_command import COMMAND as INSPECT
 from analytic_secagg.local.command import COMMAND as DEMO
 from analytic_secagg.personalise_command import COMMAND as PERSONALISE
+from analytic_secagg.profile_command import COMMAND as PROFILE
 from analytic_secagg.receipts import problems, told_by
 from analytic_secagg.schema_command import COMMAND as SCHEMA
 from analytic_secagg.site.roster import Roster
@@ -137,6 +138,7 @@ COMMANDS: tuple[Command[Any], ...] = (
     ),
     DEMO,
     SCHEMA,
+    PROFILE,
     *SITE,
     DOCTOR,
     HEALTH,

@@ -201,7 +201,7 @@ class _Drafted:
         if self.is_target:
             yield 'role = "target"'
         if self.unit and self.kind == "number":
-            yield f"# in {self.unit}"
+            yield f"unit = {toml(self.unit)}"
         if self.kind == "categories":
             yield f"categories = {toml(self.categories)}"
         if self.lacks and not self.is_target:

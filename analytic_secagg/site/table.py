@@ -10,9 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -23,13 +21,17 @@ from pydantic import Field, model_validator
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
 from analytic_secagg.errors import DataError
+from analytic_secagg.site.meanings import Meanings, Meant
 from analytic_secagg.site.reading import ColumnReading, Reading
 from analytic_secagg.site.strict_models import StrictModel, Texts
-from analytic_secagg.site.table_files import Cells, cells_of_frame, is_number_cell, read_cells, text_of
+from analytic_secagg.site.table_files import Cells, cells_of_frame, read_cells
 from analytic_secagg.site.table_refusals import check_names, of_categories, of_numbers
-from analytic_secagg.spelling import loose, tidy
+from analytic_secagg.spelling import tidy
 
 Categories = Annotated[tuple[str, ...], Field(strict=False)]
+
+LATER = {"unit": "", "range": (-math.inf, math.inf)}
+"""What schemas of 0.1.0 had no place for, as good as not stated: rosters pin the fingerprints of these."""
 
 
 class Column(StrictModel):
@@ -42,12 +44,17 @@ class Column(StrictModel):
         missing: what becomes of a missing value: ``refuse`` the table, put this number in its place, or ``flag``: 0,
             and 1 in a column beside it (for a text: 0 in the columns of all its categories).
         scale: numbers are divided by 2^scale, which loses nothing and brings columns of all sizes into one format.
+        unit: of numbers, in words, so that sites with another one do not agree.
+        range: the least and the largest number that is possible at all; tables with others are refused. Public, so it
+            comes from a textbook and not from rows.
     """
 
     role: Literal["feature", "target", "weight"] = "feature"
     categories: Categories = ()
     missing: Literal["refuse", "flag"] | float = "refuse"
     scale: int = Field(default=0, ge=-60, le=60)
+    unit: str = ""
+    range: Annotated[tuple[float, ...], Field(strict=False)] = (-math.inf, math.inf)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -55,11 +62,19 @@ class Column(StrictModel):
             raise ValueError("categories are at least two different texts; correct them")
         if self.categories and (self.scale or isinstance(self.missing, float)):
             raise ValueError('texts with categories have no scale, and missing is "refuse" or "flag"')
+        if self.categories and (self.unit or self.range != (-math.inf, math.inf)):
+            raise ValueError("texts with categories have no unit and no range; take them away")
+        if len(self.range) != 2 or not self.range[0] < self.range[1]:
+            raise ValueError("range is two numbers, the least and the largest; correct it")
         if self.role == "target" and self.missing != "refuse":
             raise ValueError('a row without its target teaches nothing: leave missing = "refuse" and drop such rows')
         if self.role == "weight" and (self.categories or self.scale or self.missing == "flag"):
             raise ValueError("a weight is a whole number as it is: leave categories, scale and flag out")
         return self
+
+    def is_outside(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which values lie outside the range; missing ones do not."""
+        return (values < self.range[0]) | (values > self.range[1])
 
     def names(self, name: str) -> tuple[str, ...]:
         """Name the columns that it becomes."""
@@ -109,6 +124,10 @@ class TableSchema(StrictModel):
     def fingerprint(self) -> str:
         """SHA-256 of what the schema says, hexadecimal, for sites to compare: without it columns mean nothing."""
         said = self.model_dump(mode="json") | {"missing_values": sorted(self.missing_values)}
+        for name, column in self.columns.items():  # what a schema does not state changes no fingerprint
+            for later, default in LATER.items():
+                if getattr(column, later) == default:
+                    del said["columns"][name][later]
         return hashlib.sha256(json.dumps(said, separators=(",", ":")).encode()).hexdigest()
 
     def rows(self, path: Path, reading: Reading | None = None) -> ClientRows:
@@ -141,24 +160,29 @@ class TableSchema(StrictModel):
         """
         return self._rows(source, cells_of_frame(frame), reading or Reading())
 
-    def values(self, source: str, cells: Cells, reading: Reading) -> dict[str, NDArray[np.float64]]:
-        """Return each column's numbers in the schema's unit, or places of categories; NaN where a value is missing.
+    def meant(self, source: str, cells: Cells, reading: Reading) -> dict[str, Meant]:
+        """Return what the cells of each column mean, whether or not the schema has them.
 
         Raises:
-            DataError: a column is not there, or a value is not what the schema says.
+            DataError: a column is not there, or the reading contradicts the schema.
         """
         if surplus := ", ".join(sorted(reading.columns.keys() - self.columns.keys())):
             raise DataError(f"[client.reading.columns] has {surplus}, and the schema has not; correct it")
         own = {name: reading.columns.get(name, ColumnReading()) for name in self.columns}
         wanted = [tidy(one.name or name) for name, one in own.items()]
         check_names(source, reading, cells.head, wanted, self.columns)
-        return {
-            name: self._values(source, name, cells.column(cells.head.index(its)), cells.lines, reading, own[name])
-            for name, its in zip(self.columns, wanted, strict=True)
-        }
+        found = {}
+        for (name, column), its in zip(self.columns.items(), wanted, strict=True):
+            missing = self.missing_values | reading.missing | own[name].missing
+            meanings = Meanings(name, column.categories, missing, reading, own[name])
+            found[name] = meanings.of(cells.column(cells.head.index(its)))
+        return found
 
     def _rows(self, source: str, cells: Cells, reading: Reading) -> ClientRows:
-        columns = self.values(source, cells, reading)
+        columns = {
+            name: self._values(f"{source}, line", name, one, cells.lines, reading)
+            for name, one in self.meant(source, cells, reading).items()
+        }
         parts = {
             role: [part for name, column in self._of(role) for part in _made(column, columns[name])]
             for role in ("feature", "target", "weight")
@@ -174,102 +198,37 @@ class TableSchema(StrictModel):
         return [(name, column) for name, column in self.columns.items() if column.role == role]
 
     def _values(
-        self, source: str, name: str, cells: Sequence[Any], lines: Sequence[int], reading: Reading, own: ColumnReading
+        self, line: str, name: str, meant: Meant, lines: Sequence[int], reading: Reading
     ) -> NDArray[np.float64]:
-        column = self.columns[name]
-        meant = _Meanings(name, column, self.missing_values | reading.missing | own.missing, reading, own)
-        found = [meant.value(cell) for cell in cells]
-        values = np.array([math.nan if one is None else one for one in found], dtype=np.float64)
-        wrong = [place for place, one in enumerate(found) if one is None]
-        if wrong:
-            texts = [tidy(text_of(cells[place])) for place in wrong]
+        """The values of a column, if the schema has them all.
+
+        Raises:
+            DataError: it has not.
+        """
+        column, values = self.columns[name], meant.values
+        if meant.unknown:
             needed = f"one of {', '.join(column.categories)}" if column.categories else "a finite number"
-            looks = of_categories(name, texts) if column.categories else of_numbers(name, texts, reading)
+            looks = of_categories(name, meant.texts) if column.categories else of_numbers(name, meant.texts, reading)
             raise DataError(
-                f"{source}, line {lines[wrong[0]]}: column {name} needs {needed}, and {len(wrong)} of {len(found)} "
-                f"rows have another text: {looks}"
+                f"{line} {lines[meant.unknown[0]]}: column {name} needs {needed}, and {len(meant.unknown)} of "
+                f"{len(values)} rows have another text: {looks}"
             )
         if column.missing == "refuse" and (is_missing := np.isnan(values)).any():
             schema = 'state missing = "flag" or a number in the schema of all sites'
             raise DataError(
-                f"{source}, line {lines[int(is_missing.argmax())]}: column {name} needs a value: it is missing in "
-                f"{int(is_missing.sum())} of {len(found)} rows. Repair the table or leave these rows out of it"
+                f"{line} {lines[int(is_missing.argmax())]}: column {name} needs a value: it is missing in "
+                f"{int(is_missing.sum())} of {len(values)} rows. Repair the table or leave these rows out of it"
                 + (f"; or {schema}" if column.role == "feature" else "")
             )
+        if (is_outside := column.is_outside(values)).any():
+            raise DataError(
+                f"{line} {lines[int(is_outside.argmax())]}: column {name} needs values from {column.range[0]:g} to "
+                f"{column.range[1]:g}, its range in the schema, and {int(is_outside.sum())} of {len(values)} rows have "
+                "others, which the command profile shows to this site. If they are codes, state missing = [...], or if "
+                f"the unit is another one factor, in [client.reading.columns.{name}] of this site's own file; else "
+                "correct these rows or leave them out"
+            )
         return values
-
-
-class _Meanings:
-    """What the cells of one column mean: numbers, or places of categories; NaN where a value is missing.
-
-    Texts are looked up as they are, then as they may be spelt too, and what is no known text is a number.
-    """
-
-    def __init__(
-        self, name: str, column: Column, missing: frozenset[str], reading: Reading, own: ColumnReading
-    ) -> None:
-        self.number = None if column.categories else reading.number
-        self.factor, self.add = own.factor, own.add
-        categories = {tidy(category): float(place) for place, category in enumerate(column.categories)}
-        spelt = Counter(map(loose, categories))
-        codes = dict.fromkeys(map(tidy, missing), math.nan)
-        self.exact = categories | codes
-        self.near = _loosely(codes) | _loosely({text: at for text, at in categories.items() if spelt[loose(text)] == 1})
-        recoded = {tidy(text): self._recoded(name, column, tidy(meant)) for text, meant in own.recode.items()}
-        self.exact |= recoded
-        self.near |= _loosely(recoded)
-        self.numbers = {
-            number: meant for text, meant in self.exact.items() if (number := self._parsed(text)) is not None
-        }
-        self.seen: dict[str, float | None] = {}
-        if column.categories and (own.factor, own.add) != (1.0, 0.0):
-            raise DataError(f"[client.reading.columns.{name}] has a factor, and texts have no unit; take it away")
-
-    def value(self, cell: Any) -> float | None:
-        """Return what a cell means; None where that is nothing that the schema knows."""
-        if self.number and is_number_cell(cell):
-            return self._in_unit(float(cell))
-        text = text_of(cell)
-        if text not in self.seen:
-            self.seen[text] = self._of_text(tidy(text))
-        return self.seen[text]
-
-    def _of_text(self, text: str) -> float | None:
-        known = self._known(text)
-        if known is not None or (number := self._parsed(text)) is None:
-            return known
-        return self._in_unit(number)
-
-    def _known(self, text: str) -> float | None:
-        return self.exact.get(text, self.near.get(loose(text)))
-
-    def _parsed(self, text: str) -> float | None:
-        try:
-            return None if self.number is None else self.number(text)
-        except ValueError:
-            return None
-
-    def _in_unit(self, number: float) -> float | None:
-        known = self.numbers.get(number)
-        if known is None and math.isfinite(number):
-            return number * self.factor + self.add
-        return known
-
-    def _recoded(self, name: str, column: Column, text: str) -> float:
-        """What a recode leads to, in the schema's own spelling and unit."""
-        with suppress(ValueError):
-            if (known := self._known(text)) is not None:
-                return known
-            if not column.categories:
-                return Reading().number(text)
-        raise DataError(
-            f"[client.reading.columns.{name}] recodes to a text that the schema does not have; recode to one of "
-            f"{', '.join(column.categories) or 'its numbers, with a decimal point'}"
-        )
-
-
-def _loosely(known: Mapping[str, float]) -> dict[str, float]:
-    return {loose(text): meant for text, meant in known.items()}
 
 
 def _made(column: Column, values: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
