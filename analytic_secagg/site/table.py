@@ -30,7 +30,7 @@ from analytic_secagg.spelling import tidy
 
 Categories = Annotated[tuple[str, ...], Field(strict=False)]
 
-LATER = {"unit": "", "range": (-math.inf, math.inf)}
+LATER = {"offset": 0.0, "unit": "", "range": (-math.inf, math.inf)}
 """What schemas of 0.1.0 had no place for, as good as not stated: rosters pin the fingerprints of these."""
 
 
@@ -44,6 +44,8 @@ class Column(StrictModel):
         missing: what becomes of a missing value: ``refuse`` the table, put this number in its place, or ``flag``: 0,
             and 1 in a column beside it (for a text: 0 in the columns of all its categories).
         scale: numbers are divided by 2^scale, which loses nothing and brings columns of all sizes into one format.
+        offset: is taken off numbers before they are scaled: a public round number for columns that differ by little
+            beside their size, such as years, whose deviation a format would lose. A flagged missing value becomes 0.
         unit: of numbers, in words, so that sites with another one do not agree.
         range: the least and the largest number that is possible at all; tables with others are refused. Public, so it
             comes from a textbook and not from rows.
@@ -53,6 +55,7 @@ class Column(StrictModel):
     categories: Categories = ()
     missing: Literal["refuse", "flag"] | float = "refuse"
     scale: int = Field(default=0, ge=-60, le=60)
+    offset: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     unit: str = ""
     range: Annotated[tuple[float, ...], Field(strict=False)] = (-math.inf, math.inf)
 
@@ -62,6 +65,8 @@ class Column(StrictModel):
             raise ValueError("categories are at least two different texts; correct them")
         if self.categories and (self.scale or isinstance(self.missing, float)):
             raise ValueError('texts with categories have no scale, and missing is "refuse" or "flag"')
+        if self.offset and (self.categories or self.role != "feature"):
+            raise ValueError("an offset is of features that are numbers; take it away")
         if self.categories and (self.unit or self.range != (-math.inf, math.inf)):
             raise ValueError("texts with categories have no unit and no range; take them away")
         if len(self.range) != 2 or not self.range[0] < self.range[1]:
@@ -237,7 +242,7 @@ def _made(column: Column, values: NDArray[np.float64]) -> Iterator[NDArray[np.fl
         yield from ((values == place).astype(np.float64) for place in range(len(column.categories)))
         return
     is_missing = np.isnan(values)
-    filled = np.where(is_missing, column.missing if isinstance(column.missing, float) else 0.0, values)
-    yield filled * 2.0**-column.scale
+    filled = np.where(is_missing, column.missing if isinstance(column.missing, float) else column.offset, values)
+    yield (filled - column.offset) * 2.0**-column.scale
     if column.missing == "flag":
         yield is_missing.astype(np.float64)
