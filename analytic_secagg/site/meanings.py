@@ -55,13 +55,16 @@ class Meanings:
         self.numbers = {
             number: meant for text, meant in self.exact.items() if (number := self._parsed(text)) is not None
         }
-        self.seen: dict[str, float | None] = {}
         if texts and (own.factor, own.add) != (1.0, 0.0):
             raise DataError(f"[client.reading.columns.{name}] has a factor, and texts have no unit; take it away")
 
     def of(self, cells: Sequence[Any]) -> Meant:
         """Return what all cells of the column mean."""
-        found = [self.value(cell) for cell in cells]
+        if {*map(type, cells)} == {str}:
+            meant = {text: self._of_text(tidy(text)) for text in {*cells}}
+            found = [meant[text] for text in cells]
+        else:
+            found = [self._of_cell(cell) for cell in cells]
         unknown = tuple(place for place, one in enumerate(found) if one is None)
         return Meant(
             values=np.array([math.nan if one is None else one for one in found], dtype=np.float64),
@@ -69,23 +72,16 @@ class Meanings:
             texts=tuple(tidy(text_of(cells[place])) for place in unknown),
         )
 
-    def value(self, cell: Any) -> float | None:
-        """Return what a cell means; None where that is nothing that the schema knows."""
+    def _of_cell(self, cell: Any) -> float | None:
         if self.number and is_number_cell(cell):
             return self._in_unit(float(cell))
-        text = text_of(cell)
-        if text not in self.seen:
-            self.seen[text] = self._of_text(tidy(text))
-        return self.seen[text]
+        return self._of_text(tidy(text_of(cell)))
 
     def _of_text(self, text: str) -> float | None:
-        known = self._known(text)
-        if known is not None or (number := self._parsed(text)) is None:
-            return known
-        return self._in_unit(number)
-
-    def _known(self, text: str) -> float | None:
-        return self.exact.get(text, self.near.get(loose(text)))
+        known = self.exact.get(text)
+        if known is None and (number := self._parsed(text)) is not None:
+            return self._in_unit(number)
+        return self.near.get(loose(text)) if known is None else known
 
     def _parsed(self, text: str) -> float | None:
         try:
@@ -102,7 +98,7 @@ class Meanings:
     def _recoded(self, name: str, texts: Sequence[str], text: str) -> float:
         """What a recode leads to, in the schema's own spelling and unit."""
         with suppress(ValueError):
-            if (known := self._known(text)) is not None:
+            if (known := self.exact.get(text, self.near.get(loose(text)))) is not None:
                 return known
             if not texts:
                 return Reading().number(text)
