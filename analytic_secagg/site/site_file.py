@@ -102,6 +102,8 @@ class ClientRole(StrictModel):
             raise ValueError(
                 "a schema is of the columns of a table (.csv, .parquet) or data frame; leave columns out of [client]"
             )
+        if self.columns is None and self.reading != Reading():
+            raise ValueError("a reading says how a table or data frame is written: state its columns in [client] too")
         if self.test is not None and is_table(self.test) != is_table(self.data):
             raise ValueError("test has the form of data: a table with a table; correct [client]")
         return self

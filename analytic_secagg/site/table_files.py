@@ -58,6 +58,8 @@ def read_cells(path: Path, reading: Reading) -> Cells:
         DataError: it cannot be read so; the text says what it looks like, and holds no value.
     """
     name = path.name.lower()
+    if not is_table(name):
+        raise DataError(f"{path} is no table: its name must end in one of {', '.join(TABLES)}; save it as one of these")
     try:
         if name.endswith(DELIMITED):
             return _of_lines(path, reading, delimited(path, reading))

@@ -139,7 +139,7 @@ def layout(path: Path, reading: Reading, head: Sequence[str], missing: Iterable[
         return f'looks like {look.encoding}: state encoding = "{look.encoding}" in {HERE}'
     if reading.names:
         return ""
-    lines = first_bytes(path).decode(reading.encoding, errors="replace").splitlines()
+    lines = first_bytes(path).decode(reading.encoding, errors="replace").lstrip("\ufeff").splitlines()
     if not reading.comment and lines and lines[0].startswith(COMMENTS):
         return f'begins with a comment: state comment = "{lines[0][0]}" in {HERE}'
     if look.skip_lines > reading.skip_lines:

@@ -251,3 +251,10 @@ def test_a_site_and_a_comparison_read_so(tmp_path: Path, trial: Trial, capsys: p
     (folder / "none.toml").write_text("[client]")
     assert main([*words, "--reading", str(folder / "none.toml")]) == 2
     assert "needs a table [client.reading]" in capsys.readouterr().err
+
+
+def test_other_files_are_no_tables(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"rows\.json is no table: its name must end in one of \.csv"):
+        read(tmp_path, tmp_path / "rows.json")
+    with pytest.raises(DataError, match="No such file"):
+        read(tmp_path, tmp_path / "rows.csv.gz")
