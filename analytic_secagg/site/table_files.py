@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import re
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -28,7 +29,7 @@ ARROW = (".parquet", ".feather")
 WORKBOOKS = (".xlsx",)
 STATISTICS = (".dta", ".sas7bdat", ".xpt", ".sav")
 TABLES = (*DELIMITED, *ARROW, *WORKBOOKS, *STATISTICS)
-"""How the names of tables end, in small or capital letters."""
+"""Endings of the names of tables, in small or capital letters."""
 
 
 def is_table(place: str) -> bool:
@@ -100,7 +101,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _of_lines(path: Path, reading: Reading, lines: Iterator[tuple[int, list[Any]]]) -> Cells:
-    """Rows of cells under names: those of the reading, else of the first row. A row without any text is none."""
+    """Put rows of cells under names: those of the reading, else of the first row. A row without any text is none."""
     filled = ((line, row) for line, row in lines if any(str(cell).strip() for cell in row))
     head = list(reading.names) or next(filled, (0, []))[1]
     places, rows = [], []
@@ -174,8 +175,8 @@ def delimited(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
             f"{path}, line {begin}: it must be CSV in UTF-8, or what {HERE} says, and a quotation mark opens there "
             'that nothing closes. Correct it; or state quote = "" there, if quotation marks are part of texts'
         ) from error
-    except EOFError as error:
-        raise DataError(f"{path} is compressed and cut off; bring it here again") from error
+    except (EOFError, zlib.error) as error:
+        raise DataError(f"{path} is compressed, and damaged or cut off; bring it here again") from error
 
 
 def _not_in(path: Path, reading: Reading) -> str:

@@ -1,4 +1,4 @@
-"""What delimited text looks like, from its beginning: for refusals that say so, and for a draft of a reading."""
+"""Look of delimited text, from its beginning: for refusals, and for a draft of a reading."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import csv
 import gzip
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from analytic_secagg.spelling import tidy
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars", " ": "blanks"}
 
 COMMENTS = ("#", "%", "//")
-"""How programs begin lines that are no rows."""
+"""Marks with which programs begin lines that are no rows."""
 
 
 def separator_of(path: Path, reading: Reading) -> str:
@@ -57,18 +58,18 @@ def first_bytes(path: Path) -> bytes:
     """Return the beginning of a file, unpacked.
 
     Raises:
-        DataError: it is packed, and cut off.
+        DataError: it is packed, and damaged or cut off.
     """
     try:
         with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
             return file.read(2**16)
-    except EOFError as error:
-        raise DataError(f"{path} is compressed and cut off; bring it here again") from error
+    except (EOFError, zlib.error) as error:
+        raise DataError(f"{path} is compressed, and damaged or cut off; bring it here again") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What delimited text looks like.
+    """Look of delimited text.
 
     Args:
         encoding: of its letters.
@@ -107,7 +108,7 @@ def _looked(encoding: str, separator: str, lines: list[str], skip: int) -> Look:
 
 
 def _width(lines: list[str], mark: str) -> tuple[float, int]:
-    """How alike the first lines are when they are split so, and into how many values; one value is none."""
+    """Return the fraction of the first lines that are split into one number of values, and that number."""
     counts = Counter(len(_split(line, mark)) for line in lines[:100] if line.strip())
     width, often = max(counts.items(), key=lambda item: (item[1], item[0]), default=(1, 0))
     return (0.0, 1) if width == 1 else (often / counts.total(), width)

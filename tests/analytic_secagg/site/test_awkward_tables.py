@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import importlib.util
+import math
 import re
+import tempfile
 import unicodedata
 from collections.abc import Callable
+from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.awkward_tables import BASE, FEATURES, FILES, GERMAN, SCHEMA, TARGETS, VALUES, File, swap
 from support.extras import needs
 
 from analytic_secagg.__main__ import main as main_of_sites
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import Reading
+from analytic_secagg.site.schema_draft import draft
 from analytic_secagg.site.table import TableSchema
 from analytic_secagg.trial import Trial
 from simulations.__main__ import main
@@ -258,3 +266,64 @@ def test_other_files_are_no_tables(tmp_path: Path) -> None:
         read(tmp_path, tmp_path / "rows.json")
     with pytest.raises(DataError, match="No such file"):
         read(tmp_path, tmp_path / "rows.csv.gz")
+
+
+NUMBERS = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**9), 10**9).map(float), st.just(float("nan"))
+)
+ROWS = st.lists(
+    st.tuples(NUMBERS, NUMBERS, st.sampled_from("fm"), st.sampled_from(["no", "yes"])), min_size=1, max_size=9
+)
+LAID_OUT = st.builds(
+    dict,
+    separator=st.sampled_from(",;\t|"),
+    decimal=st.sampled_from(".,"),
+    thousands=st.sampled_from([",", ".", " ", "'", None]),
+    encoding=st.sampled_from(["utf-8", "cp1252", "utf-16", "utf-16-le", "latin-1"]),
+    quote=st.sampled_from("\"'"),
+).filter(lambda how: how["decimal"] != how["thousands"] and how["quote"] != how["thousands"])
+
+
+def written(number: float, how: dict[str, Any]) -> str:
+    """The number as a spreadsheet of that country writes it: no exponent, groups of three."""
+    if math.isnan(number):
+        return ""
+    whole, _, rest = format(Decimal(repr(number)), "f").partition(".")
+    sign, digits = whole[: whole[0] == "-"], whole.lstrip("-")
+    grouped = format(int(digits), ",").replace(",", how["thousands"] or "")
+    return sign + grouped + (how["decimal"] + rest if rest else "")
+
+
+@given(rows=ROWS, how=LAID_OUT)
+def test_a_table_means_the_same_however_it_is_written(rows: list[tuple[Any, ...]], how: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.csv"
+        with path.open("w", encoding=how["encoding"], newline="") as file:
+            out = csv.writer(file, delimiter=how["separator"], quotechar=how["quote"])
+            out.writerow(["age", "chol", "sex", "outcome"])
+            out.writerows([written(age, how), written(chol, how), sex, label] for age, chol, sex, label in rows)
+        text = SCHEMA.replace("[columns.age]", '[columns.age]\nmissing = "flag"')
+        found = schema(Path(folder), text).rows(path, Reading.model_validate(how))
+    expected = [
+        [*(n for one in (age, chol) for n in ((0.0, 1.0) if math.isnan(one) else (one, 0.0))), sex == "f", sex == "m"]
+        for age, chol, sex, _ in rows
+    ]
+    assert found.features.tolist() == expected
+    assert found.targets.tolist() == [label == "yes" for *_, label in rows]
+
+
+@given(
+    file=st.sampled_from(FILES),
+    edits=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 12), st.binary(max_size=3)), min_size=1, max_size=4),
+    own=st.one_of(st.just(Reading()), LAID_OUT.map(Reading.model_validate)),
+)
+def test_a_damaged_file_is_read_or_refused_and_nothing_else(file: File, edits: list[Any], own: Reading) -> None:
+    raw = file.text if isinstance(file.text, bytes) else file.text.encode()
+    for place, length, new in edits:
+        raw = raw[: place % (len(raw) + 1)] + new + raw[place % (len(raw) + 1) + length :]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"rows{file.suffix}"
+        path.write_bytes(raw)
+        for attempt in (lambda: schema(Path(folder)).rows(path, own), lambda: draft(path, "outcome")):
+            with suppress(DataError):
+                attempt()
