@@ -18,7 +18,7 @@ SCHEMA, READING = "columns.toml", "reading.toml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaOptions:
-    """Of the command ``schema``."""
+    """Options of the command ``schema``."""
 
     action: str = option("draft proposes both files", choices=("draft",), positional=True, metavar="draft")
     table: Path = option("a site's table", file, positional=True, metavar="FILE")

@@ -1,4 +1,4 @@
-"""What the cells of a column mean under a schema and a reading: numbers in the schema's unit, places of categories."""
+"""Meanings of a column's cells under a schema and a reading: numbers in the schema's unit, places of categories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from analytic_secagg.spelling import loose, tidy
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Meant:
-    """What the cells of a column mean.
+    """Values of a column's cells.
 
     Args:
         values: numbers, or places of categories; NaN where a value is missing, or where a cell means nothing.
@@ -34,7 +34,7 @@ class Meant:
 
 
 class Meanings:
-    """What the cells of one column mean: numbers, or places of categories; NaN where a value is missing.
+    """A dictionary of one column's texts: numbers, or places of categories; NaN where a value is missing.
 
     Texts are looked up as they are, then as they may be spelt too, and what is no known text is a number.
     """
@@ -96,7 +96,7 @@ class Meanings:
         return known
 
     def _recoded(self, name: str, texts: Sequence[str], text: str) -> float:
-        """What a recode leads to, in the schema's own spelling and unit."""
+        """Look up the text that a recode leads to, in the schema's own spelling and unit."""
         with suppress(ValueError):
             if (known := self.exact.get(text, self.near.get(loose(text)))) is not None:
                 return known

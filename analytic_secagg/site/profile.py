@@ -15,7 +15,7 @@ from analytic_secagg.site.schema_draft import FEW_ROWS, MISSING_NUMBERS
 from analytic_secagg.site.table import Column
 
 AGREED_BITS = 20
-"""Of a column's range that a run of a million rows keeps, if it lets columns be agreed on."""
+"""Bits of a column's range in a run of a million rows that lets columns be agreed on."""
 
 FEW_VALUES = 6
 """Different ones of a column that are listed."""
@@ -101,7 +101,7 @@ def _far(values: NDArray[np.float64], counted: NDArray[np.int64]) -> Iterator[tu
 
 
 def _is_apart(rising: NDArray[np.float64], value: float) -> bool:
-    """Whether the first of some values is odd, which is ``value`` where they are not turned round."""
+    """Test whether the first of some rising values is odd; ``value`` is it with its own sign."""
     gap, others = rising[1] - rising[0], rising[-1] - rising[1]
     if value in MISSING_NUMBERS and value < 0 <= rising[1]:
         return True

@@ -1,4 +1,4 @@
-"""How a site's own file writes a table: the section ``[client.reading]`` of the site's file.
+"""Reading of a table by its own site: the section ``[client.reading]`` of the site's file.
 
 The shared schema says what columns mean, and all sites have the same. The reading says how this one file writes them,
 is the site's own business, and is no part of the schema's fingerprint.
@@ -18,13 +18,13 @@ from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.strict_models import StrictModel, Texts, read_toml, validated
 
 HERE = "[client.reading] of this site's own file"
-"""Where a site says it, for texts of errors."""
+"""Place of the section, for texts of errors."""
 
 Names = Annotated[tuple[str, ...], Field(strict=False)]
 
 
 class ColumnReading(StrictModel):
-    """How this file writes one column of the schema (``[client.reading.columns.NAME]``).
+    """Spelling of one column in this file (``[client.reading.columns.NAME]``).
 
     Args:
         name: its name in this file; None where it is the schema's.
@@ -42,7 +42,7 @@ class ColumnReading(StrictModel):
 
 
 class Reading(StrictModel):
-    """How this file writes its table; what is left out is CSV as most programs write it.
+    """Spelling of a table in this file; the defaults are CSV as most programs write it.
 
     Args:
         separator: between values; None for a comma, in ``.tsv`` files a tab. ``" "`` is any number of blanks.

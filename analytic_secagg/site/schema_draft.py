@@ -17,7 +17,7 @@ from analytic_secagg.site.table_refusals import MISSING_TEXTS, NUMBERS, kind_of,
 from analytic_secagg.spelling import loose, tidy
 
 MOST_CATEGORIES = 20
-"""Of a column of texts; one with more is no feature."""
+"""Most categories of a column of texts; one with more is no feature."""
 
 FEW_ROWS = 5
 """A category of fewer rows may show somebody."""
@@ -28,7 +28,7 @@ MISSING_NUMBERS = frozenset({-1, -8, -9, -99, -999, -9999, -99999, -999999, 99, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What is proposed.
+    """A proposal for a table's schema and reading.
 
     Args:
         schema: the text of the schema's file, which all sites would share.
@@ -105,11 +105,11 @@ def _layout(path: Path) -> Reading:
     if look.has_names:
         return reading
     width = len(read_cells(path, reading).head)
-    return reading.model_copy(update={"names": tuple(f"column {place}" for place in range(1, width + 1))})
+    return reading.model_copy(update={"names": tuple(f"column_{place}" for place in range(1, width + 1))})
 
 
 def _text(cell: Any) -> str | float:
-    """A cell as a tidy text, or the number that it is already."""
+    """Return a cell as a tidy text, or as the number that it is already."""
     return float(cell) if is_number_cell(cell) else tidy(text_of(cell))
 
 
@@ -133,7 +133,7 @@ def _of_file(path: Path, reading: Reading) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _Drafted:
-    """One column: what it seems to be, and what is proposed for it."""
+    """A column with its likely kind, and the proposal for it."""
 
     name: str
     cells: Sequence[str | float]
@@ -148,7 +148,8 @@ class _Drafted:
     def __post_init__(self) -> None:
         named = re.fullmatch(r"(.*\S)\s*[\[(]([^\[\]()]*)[\])]", self.name)
         stem, self.unit = (named[1], named[2]) if named else (self.name, "")
-        self.key = re.sub(r"\W+", "_", stem.lower()).strip("_") or "column"
+        is_plain = re.fullmatch(r"[A-Za-z0-9_-]+", stem) is not None
+        self.key = stem if is_plain else re.sub(r"\W+", "_", stem.lower()).strip("_") or "column"
         codes = Counter(cell for cell in self.cells if isinstance(cell, str) and loose(cell) in MISSING_TEXTS)
         self.missing, self.numbers, self.texts = sorted(codes), [], Counter()
         for cell in self.cells:
@@ -168,7 +169,7 @@ class _Drafted:
 
     @property
     def lacks(self) -> bool:
-        """Whether a value is missing."""
+        """Test whether a value is missing."""
         return len(self.numbers) + self.texts.total() < len(self.cells)
 
     @property

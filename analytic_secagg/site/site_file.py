@@ -91,7 +91,9 @@ class ClientRole(StrictModel):
         if data.endswith(".npz") or is_table(data):
             return str(beside(data, info))
         if ":" not in data:
-            raise ValueError(f"data must be a file .npz, .csv or .parquet, or module:function, not {data!r}")
+            raise ValueError(
+                f"data must be a file .npz, a table such as .csv, .xlsx or .parquet, or module:function, not {data!r}"
+            )
         return data
 
     @model_validator(mode="after")

@@ -31,7 +31,7 @@ from analytic_secagg.spelling import tidy
 Categories = Annotated[tuple[str, ...], Field(strict=False)]
 
 LATER = {"offset": 0.0, "unit": "", "range": (-math.inf, math.inf)}
-"""What schemas of 0.1.0 had no place for, as good as not stated: rosters pin the fingerprints of these."""
+"""Settings that schemas of 0.1.0 do not have, with their defaults: rosters pin fingerprints of such schemas."""
 
 
 class Column(StrictModel):
@@ -138,7 +138,7 @@ class TableSchema(StrictModel):
     def rows(self, path: Path, reading: Reading | None = None) -> ClientRows:
         """Return the rows of a table.
 
-        No text of an error holds a value of the table.
+        No text of an error holds a value of the table, but public codes for a missing one.
 
         Args:
             path: a table's file; without a reading CSV in UTF-8 whose first line names columns.

@@ -1,6 +1,7 @@
 """Texts of refusals: what a file looks like, then what its site can state, then, last, what all sites can change.
 
-They count rows and name lines, columns and kinds of spelling, and never hold a value of the table.
+They count rows and name lines, columns and kinds of spelling. They hold no value of the table but public codes for a
+missing one (``MISSING_TEXTS``).
 """
 
 from __future__ import annotations
