@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -64,6 +64,24 @@ class ClientRows:
 
     def __len__(self) -> int:
         return len(self.features)
+
+    @classmethod
+    def from_batches(cls, batches: Iterable[Sequence[Any]]) -> ClientRows:
+        """Return the rows of batches (X, y), or (X, y, weights), as data loaders and readers of large files yield them.
+
+        Raises:
+            InvalidRowsError: there is no batch, or one is no rows.
+
+        Example:
+            >>> len(ClientRows.from_batches((np.ones((2, 3)), [0, 1]) for _ in range(4)))
+            8
+        """
+        parts = [
+            cls(np.asarray(x), np.asarray(y), np.asarray(weights[0]) if weights else None) for x, y, *weights in batches
+        ]
+        if not parts:
+            raise InvalidRowsError("rows need at least one batch (X, y), and there was none; X may have no rows")
+        return cls.pool(parts)
 
     @staticmethod
     def pool(parts: list[ClientRows]) -> ClientRows:

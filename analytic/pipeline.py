@@ -348,9 +348,16 @@ class Pipeline:
     # --- what a site, or a user of the model, asks ------------------------------------------------------------
 
     def coarse_columns(self, model: PipelineModel, rows: ClientRows) -> tuple[int, ...]:
-        """Columns most of whose values keep less than 8 bits: by the first total, or of a client's own rows."""
+        """Name columns most of whose values, or whose deviation, keep less than 8 bits.
+
+        Where columns are agreed on the values are those of all clients, by the first total, and the deviations those of
+        a client's own rows.
+        """
         if self.scaler is not None:
-            return () if model.columns is None else tuple(np.flatnonzero(model.columns.coarse).tolist())
+            if model.columns is None:
+                return ()
+            few = np.flatnonzero(model.columns.coarse).tolist()
+            return tuple(sorted({*few, *self.scaler.unresolved(model.columns, self.head, rows.features)}))
         found = getattr(self.head, "coarse_columns", None)
         return () if found is None else found(self.head.init(), rows.unweighted)
 

@@ -289,6 +289,16 @@ class Scaler:
         bits = _bits(head) - _range(found, head) if is_linear(head) else _bits(head)
         return tuple(math.ldexp(unit, -bits) for unit in self.map(found, head).units)
 
+    def unresolved(self, found: Columns, head: Any, features: NDArray[Any]) -> tuple[int, ...]:
+        """Name the columns whose losses leave less than 8 bits of their deviation in these rows, a client's own.
+
+        A total cannot: in it 1e9 + {0, 1, 2} is a constant. An offset that is taken off before cures it.
+        """
+        if not len(features) or features.shape[1:] != (head.n_features,):
+            return ()
+        least = np.ldexp(np.array(self.losses(found, head)), FEWEST_BITS)
+        return tuple(place for place, own in enumerate(features.T) if 0 < _deviation(own) < least[place])
+
     def evaluation_format(self, found: Columns, head: Any) -> RowFormat:
         """The format in which real targets of the agreed size are judged (``evaluation_of``), or ``LABELS``.
 
@@ -366,6 +376,12 @@ def _range(found: Columns, head: Any) -> int:
             f"out, or take the agreement {Agreement.AGREED}"
         )
     return max(bits)
+
+
+def _deviation(values: NDArray[Any]) -> float:
+    """Return the standard deviation of the values that are there, of which a constant has exactly none."""
+    there = values[~np.isnan(values)].astype(np.float64)
+    return float(np.std(there - there[0])) if len(there) else 0.0
 
 
 def _refusal(values: FloatMatrix, is_refused: NDArray[np.bool_]) -> RowsOutsideFormatError:

@@ -23,7 +23,9 @@ from analytic_secagg.health_command import COMMAND as HEALTH
 from analytic_secagg.inspect_command import COMMAND as INSPECT
 from analytic_secagg.local.command import COMMAND as DEMO
 from analytic_secagg.personalise_command import COMMAND as PERSONALISE
+from analytic_secagg.profile_command import COMMAND as PROFILE
 from analytic_secagg.receipts import problems, told_by
+from analytic_secagg.schema_command import COMMAND as SCHEMA
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site_commands import COMMANDS as SITE
 from analytic_secagg.totals import bytes_of, differences, read_totals
@@ -135,6 +137,8 @@ COMMANDS: tuple[Command[Any], ...] = (
         finding="the totals give another model, or a receipt does not vouch or convicts",
     ),
     DEMO,
+    SCHEMA,
+    PROFILE,
     *SITE,
     DOCTOR,
     HEALTH,

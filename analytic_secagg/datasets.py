@@ -17,6 +17,7 @@ from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
 from analytic.statistics import UNKNOWN
 from analytic_secagg.errors import DataError, UsageError
+from analytic_secagg.spelling import tidy
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 WEIGHTS = "w_train"
@@ -261,7 +262,8 @@ def _numbered(*targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], tuple
     """Training and test targets: texts numbered in their sorted order, which is given too; floats as matrices."""
     train, test = (array.astype(str) if array.dtype.kind == "S" else array for array in targets)
     if train.ndim == test.ndim == 1 and {train.dtype.kind, test.dtype.kind} == {"U"}:
-        classes, places = np.unique(np.concatenate([train, test]), return_inverse=True)
+        texts = [tidy(text) for text in (*train.tolist(), *test.tolist())]  # white space makes no class
+        classes, places = np.unique(texts, return_inverse=True)
         return places[: len(train)], places[len(train) :], tuple(classes.tolist())
     several = all(array.ndim == 2 and array.shape[1] > 1 for array in (train, test))
     if several and all(array.dtype.kind in "iu" and np.isin(array, (0, 1, UNKNOWN)).all() for array in (train, test)):

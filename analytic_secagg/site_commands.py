@@ -75,7 +75,7 @@ class ConfigurationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteOptions:
-    """Options of the commands ``check-site``, ``accept-loss`` and ``ledger``."""
+    """Options of the commands ``check-site``, ``profile``, ``accept-loss`` and ``ledger``."""
 
     file: Path = option("the site's own file, TOML", file, positional=True, metavar="FILE")
 
@@ -196,7 +196,8 @@ def _warn_of_unlike_columns(schema: TableSchema, features: Any) -> None:
         named = ", ".join(f"{schema.features[place]} (below 2^{largest[place]})" for place in small)
         print(
             f"warning: beside values up to 2^{max(largest)} a format of 16 bits is coarse for {named}: state scale in "
-            'the schema of all sites, or let the run have feature-format = "agreed"'
+            'the schema of all sites, or let the run have feature-format = "agreed". Where the largest are codes for '
+            "missing values, as the command profile shows, state these in [client.reading]"
         )
 
 

@@ -28,7 +28,9 @@ FORBIDDEN_ARROWS = (
 """(from, to): sums know no learning, learning knows no cryptography, and neither knows who puts them together; what a
 deployment runs knows no experiments. No package imports the benchmarks, which are not installed."""
 
-HEAVY = frozenset({"torch", "torchvision", "tenseal", "opacus", "dp_accounting", "flwr", "nvflare"})
+HEAVY = frozenset(
+    {"torch", "torchvision", "tenseal", "opacus", "dp_accounting", "flwr", "nvflare", "openpyxl", "pyreadstat"}
+)
 """Optional dependencies: whoever needs one imports it where it is used, so that the core runs without them."""
 
 

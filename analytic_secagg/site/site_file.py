@@ -17,11 +17,13 @@ from analytic_secagg.errors import DataError
 from analytic_secagg.modes import MODES, HelperRole, helper_roles, is_known
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.key_files import read_secret
+from analytic_secagg.site.reading import Reading
 from analytic_secagg.site.results import Results
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.source import made_with, read_rows
 from analytic_secagg.site.strict_models import Place, StrictModel, Texts, beside, validated
-from analytic_secagg.site.table import TABLES, TableSchema
+from analytic_secagg.site.table import TableSchema
+from analytic_secagg.site.table_files import is_table
 from secagg import PartyId
 from secagg.dp import Budget, Ledger
 from secagg.dp.noisy_sum import NOISY
@@ -54,8 +56,9 @@ class ClientRole(StrictModel):
         party: its number in the roster.
         identity: its signing key.
         data: an npz file with ``x_train`` and ``y_train`` (and ``w_train``, how often each row counts), a table (.csv,
-            .parquet), or ``module:function`` that returns these arrays, or a data frame.
+            .parquet, .xlsx and others), or ``module:function`` that returns these arrays, or a data frame.
         columns: the schema of a table or data frame, see ``analytic_secagg.site.table``; None for other data.
+        reading: how that table writes what the schema means (``[client.reading]``).
         learners: the names of closed forms, and of evaluations of its test rows, that it contributes to; None for
             those of ``configurations``, and ``afl`` where these are any.
         configurations: what may be computed of its rows, by the digests that the command ``configuration`` prints;
@@ -71,6 +74,7 @@ class ClientRole(StrictModel):
     identity: IdentityFile
     data: str
     columns: SchemaFile | None = None
+    reading: Reading = Reading()
     learners: Texts | None = None
     configurations: Annotated[
         tuple[bytes, ...] | Literal["any"] | None,
@@ -84,21 +88,25 @@ class ClientRole(StrictModel):
     def _find(cls, data: str | None, info: ValidationInfo) -> str | None:
         if data is None:
             return None
-        if data.endswith((".npz", *TABLES)):
+        if data.endswith(".npz") or is_table(data):
             return str(beside(data, info))
         if ":" not in data:
-            raise ValueError(f"data must be a file .npz, .csv or .parquet, or module:function, not {data!r}")
+            raise ValueError(
+                f"data must be a file .npz, a table such as .csv, .xlsx or .parquet, or module:function, not {data!r}"
+            )
         return data
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
-        if self.columns is None and self.data.endswith(TABLES):
+        if self.columns is None and is_table(self.data):
             raise ValueError("a table (.csv, .parquet) and its schema belong together: state columns in [client]")
         if self.columns is not None and self.data.endswith(".npz"):
             raise ValueError(
                 "a schema is of the columns of a table (.csv, .parquet) or data frame; leave columns out of [client]"
             )
-        if self.test is not None and self.test.endswith(TABLES) != self.data.endswith(TABLES):
+        if self.columns is None and self.reading != Reading():
+            raise ValueError("a reading says how a table or data frame is written: state its columns in [client] too")
+        if self.test is not None and is_table(self.test) != is_table(self.data):
             raise ValueError("test has the form of data: a table with a table; correct [client]")
         return self
 
@@ -131,7 +139,7 @@ class ClientRole(StrictModel):
     def _read(self, place: str, part: str) -> ClientRows:
         """The rows of a table, of a function, or of one part of an npz file."""
         try:
-            return read_rows(place, columns=self.columns, part=part)
+            return read_rows(place, columns=self.columns, reading=self.reading, part=part)
         except DataError as error:
             raise SiteFileError(str(error)) from None
 

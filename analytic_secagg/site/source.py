@@ -17,7 +17,9 @@ from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
 from analytic_secagg.datasets import BROKEN_ARCHIVE
 from analytic_secagg.errors import DataError
-from analytic_secagg.site.table import TABLES, TableSchema
+from analytic_secagg.site.reading import Reading
+from analytic_secagg.site.table import TableSchema
+from analytic_secagg.site.table_files import is_table
 
 MADE_WITH = ("backbone", "weights", "layers", "pool", "transform", "mirror")
 """What the features of a frozen backbone depend on, of the settings that the command ``features`` stores with them."""
@@ -40,23 +42,27 @@ def made_with(place: str) -> str:
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
-def read_rows(place: str, *, columns: TableSchema | None = None, part: str = "train") -> ClientRows:
+def read_rows(
+    place: str, *, columns: TableSchema | None = None, reading: Reading | None = None, part: str = "train"
+) -> ClientRows:
     """Return the rows that a place gives, read anew.
 
     Args:
         place: a file ``.npz`` with ``x_train`` and ``y_train`` (and ``w_train``, how often each row counts), a table
-            (``.csv``, ``.parquet``), or ``module:function``, which returns such arrays, or with a schema a data frame.
+            (``.csv``, ``.parquet``, ``.xlsx`` and others), or ``module:function``, which returns such arrays, or with a
+            schema a data frame.
         columns: the schema of a table or data frame.
+        reading: how the table writes what the schema means.
         part: ``train`` or ``test`` of an archive.
 
     Raises:
         DataError: there are none.
     """
-    if place.endswith(TABLES):
+    if is_table(place):
         if columns is None:
             raise DataError(f"{place} is a table, which needs the schema of its columns")
-        return columns.rows(Path(place))
-    return _of_archive(place, part) if place.endswith(".npz") else _of_function(place, columns)
+        return columns.rows(Path(place), reading)
+    return _of_archive(place, part) if place.endswith(".npz") else _of_function(place, columns, reading)
 
 
 def _of_archive(place: str, part: str) -> ClientRows:
@@ -75,7 +81,7 @@ def _of_archive(place: str, part: str) -> ClientRows:
         ) from None
 
 
-def _of_function(place: str, columns: TableSchema | None) -> ClientRows:
+def _of_function(place: str, columns: TableSchema | None, reading: Reading | None) -> ClientRows:
     module, _, function = place.partition(":")
     try:
         found = getattr(importlib.import_module(module), function)()
@@ -87,4 +93,4 @@ def _of_function(place: str, columns: TableSchema | None) -> ClientRows:
             f"{place} must be a function that returns a matrix of features and one target a row; calling it raised "
             f"{type(error).__name__}: call it by yourself to see why"
         ) from None
-    return columns.rows_of_frame(found, source=place)
+    return columns.rows_of_frame(found, source=place, reading=reading)

@@ -1,4 +1,4 @@
-"""Rows from a table as people have it, CSV or Parquet, by a public schema that all sites share.
+"""Rows from a table as people have it, by a public schema that all sites share.
 
 The schema says which columns are features and which targets, the categories of texts, what stands for missing values
 and what becomes of them. It is agreed before anybody looks at rows, so every site makes the same columns of its own
@@ -7,12 +7,10 @@ table, whatever is in it; what a table holds beside the schema's columns is left
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import importlib.util
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -23,12 +21,17 @@ from pydantic import Field, model_validator
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
 from analytic_secagg.errors import DataError
+from analytic_secagg.site.meanings import Meanings, Meant
+from analytic_secagg.site.reading import ColumnReading, Reading
 from analytic_secagg.site.strict_models import StrictModel, Texts
-
-TABLES = (".csv", ".parquet")
-"""How the names of tables end."""
+from analytic_secagg.site.table_files import Cells, cells_of_frame, read_cells
+from analytic_secagg.site.table_refusals import check_names, of_categories, of_numbers
+from analytic_secagg.spelling import tidy
 
 Categories = Annotated[tuple[str, ...], Field(strict=False)]
+
+LATER = {"offset": 0.0, "unit": "", "range": (-math.inf, math.inf)}
+"""Settings that schemas of 0.1.0 do not have, with their defaults: rosters pin fingerprints of such schemas."""
 
 
 class Column(StrictModel):
@@ -41,24 +44,42 @@ class Column(StrictModel):
         missing: what becomes of a missing value: ``refuse`` the table, put this number in its place, or ``flag``: 0,
             and 1 in a column beside it (for a text: 0 in the columns of all its categories).
         scale: numbers are divided by 2^scale, which loses nothing and brings columns of all sizes into one format.
+        offset: is taken off numbers before they are scaled: a public round number for columns that differ by little
+            beside their size, such as years, whose deviation a format would lose. A flagged missing value becomes 0.
+        unit: of numbers, in words, so that sites with another one do not agree.
+        range: the least and the largest number that is possible at all; tables with others are refused. Public, so it
+            comes from a textbook and not from rows.
     """
 
     role: Literal["feature", "target", "weight"] = "feature"
     categories: Categories = ()
     missing: Literal["refuse", "flag"] | float = "refuse"
     scale: int = Field(default=0, ge=-60, le=60)
+    offset: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    unit: str = ""
+    range: Annotated[tuple[float, ...], Field(strict=False)] = (-math.inf, math.inf)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if len(set(self.categories)) < len(self.categories) or len(self.categories) == 1:
+        if len({*map(tidy, self.categories)}) < len(self.categories) or len(self.categories) == 1:
             raise ValueError("categories are at least two different texts; correct them")
         if self.categories and (self.scale or isinstance(self.missing, float)):
             raise ValueError('texts with categories have no scale, and missing is "refuse" or "flag"')
+        if self.offset and (self.categories or self.role != "feature"):
+            raise ValueError("an offset is of features that are numbers; take it away")
+        if self.categories and (self.unit or self.range != (-math.inf, math.inf)):
+            raise ValueError("texts with categories have no unit and no range; take them away")
+        if len(self.range) != 2 or not self.range[0] < self.range[1]:
+            raise ValueError("range is two numbers, the least and the largest; correct it")
         if self.role == "target" and self.missing != "refuse":
             raise ValueError('a row without its target teaches nothing: leave missing = "refuse" and drop such rows')
         if self.role == "weight" and (self.categories or self.scale or self.missing == "flag"):
             raise ValueError("a weight is a whole number as it is: leave categories, scale and flag out")
         return self
+
+    def is_outside(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which values lie outside the range; missing ones do not."""
+        return (values < self.range[0]) | (values > self.range[1])
 
     def names(self, name: str) -> tuple[str, ...]:
         """Name the columns that it becomes."""
@@ -108,140 +129,120 @@ class TableSchema(StrictModel):
     def fingerprint(self) -> str:
         """SHA-256 of what the schema says, hexadecimal, for sites to compare: without it columns mean nothing."""
         said = self.model_dump(mode="json") | {"missing_values": sorted(self.missing_values)}
+        for name, column in self.columns.items():  # what a schema does not state changes no fingerprint
+            for later, default in LATER.items():
+                if getattr(column, later) == default:
+                    del said["columns"][name][later]
         return hashlib.sha256(json.dumps(said, separators=(",", ":")).encode()).hexdigest()
 
-    def rows(self, path: Path) -> ClientRows:
+    def rows(self, path: Path, reading: Reading | None = None) -> ClientRows:
         """Return the rows of a table.
 
-        No text of an error holds a value of the table.
+        No text of an error holds a value of the table, but public codes for a missing one.
 
         Args:
-            path: a ``.csv`` file in UTF-8 whose first line names columns, or a ``.parquet`` file (needs pyarrow).
+            path: a table's file; without a reading CSV in UTF-8 whose first line names columns.
+            reading: how the file writes what the schema means.
 
         Raises:
             DataError: it cannot be read, lacks a column, or a value is not what the schema says.
         """
-        texts = _parquet(path, self.columns) if path.suffix == ".parquet" else _csv(path, self.columns)
-        return self._rows(str(path), {name: [row[place] for row in texts] for place, name in enumerate(self.columns)})
+        reading = reading or Reading()
+        return self._rows(str(path), read_cells(path, reading), reading)
 
-    def rows_of_frame(self, frame: Any, *, source: str = "the data frame") -> ClientRows:
+    def rows_of_frame(
+        self, frame: Any, *, source: str = "the data frame", reading: Reading | None = None
+    ) -> ClientRows:
         """Return the rows of a data frame of pandas, polars or pyarrow.
 
         Args:
             frame: the table; None, NaN and pandas' NA stand for missing values, as do ``missing_values``.
             source: where it comes from, for errors.
+            reading: how it writes what the schema means.
 
         Raises:
             DataError: it lacks a column, or a value is not what the schema says.
         """
-        names = list(getattr(frame, "column_names", None) or frame.columns)
-        return self._rows(
-            source, {names[place]: _texts(frame[names[place]]) for place in _places(source, names, self.columns)}
-        )
+        return self._rows(source, cells_of_frame(frame), reading or Reading())
 
-    def _rows(self, path: str, columns: Mapping[str, list[str]]) -> ClientRows:
-        n_rows = len(next(iter(columns.values())))
+    def meant(self, source: str, cells: Cells, reading: Reading) -> dict[str, Meant]:
+        """Return what the cells of each column mean, whether or not the schema has them.
+
+        Raises:
+            DataError: a column is not there, or the reading contradicts the schema.
+        """
+        if surplus := ", ".join(sorted(reading.columns.keys() - self.columns.keys())):
+            raise DataError(f"[client.reading.columns] has {surplus}, and the schema has not; correct it")
+        own = {name: reading.columns.get(name, ColumnReading()) for name in self.columns}
+        wanted = [tidy(one.name or name) for name, one in own.items()]
+        check_names(source, reading, cells.head, wanted, self.columns)
+        found = {}
+        for (name, column), its in zip(self.columns.items(), wanted, strict=True):
+            missing = self.missing_values | reading.missing | own[name].missing
+            meanings = Meanings(name, column.categories, missing, reading, own[name])
+            found[name] = meanings.of(cells.column(cells.head.index(its)))
+        return found
+
+    def _rows(self, source: str, cells: Cells, reading: Reading) -> ClientRows:
+        columns = {
+            name: self._values(f"{source}, line", name, one, cells.lines, reading)
+            for name, one in self.meant(source, cells, reading).items()
+        }
         parts = {
-            role: [part for key, column in self._of(role) for part in self._made(path, key, column, columns[key])]
+            role: [part for name, column in self._of(role) for part in _made(column, columns[name])]
             for role in ("feature", "target", "weight")
         }
-        features = np.column_stack(parts["feature"]) if n_rows else np.zeros((0, len(self.features)))
-        targets = np.column_stack(parts["target"]) if n_rows else np.zeros((0, self.n_targets))
+        features, targets = np.column_stack(parts["feature"]), np.column_stack(parts["target"])
         weights = next(iter(parts["weight"]), None)
         try:
             return ClientRows(features, targets.argmax(axis=1) if self.classes else targets, weights)
         except InvalidRowsError as error:
-            raise DataError(f"{path}: {error}") from error
+            raise DataError(f"{source}: {error}") from error
 
     def _of(self, role: str) -> list[tuple[str, Column]]:
         return [(name, column) for name, column in self.columns.items() if column.role == role]
 
-    def _made(self, path: str, name: str, column: Column, texts: Iterable[str]) -> Iterator[NDArray[np.float64]]:
-        """The columns of numbers that a column of texts becomes."""
-        values = np.array([self._number(path, name, column, text, line) for line, text in enumerate(texts, start=2)])
-        is_missing = np.isnan(values)
-        if column.categories:
-            yield from ((values == place).astype(np.float64) for place in range(len(column.categories)))
-            return
-        yield (
-            np.where(is_missing, column.missing if isinstance(column.missing, float) else 0.0, values)
-            * 2.0**-column.scale
-        )
-        if column.missing == "flag":
-            yield is_missing.astype(np.float64)
+    def _values(
+        self, line: str, name: str, meant: Meant, lines: Sequence[int], reading: Reading
+    ) -> NDArray[np.float64]:
+        """The values of a column, if the schema has them all.
 
-    def _number(self, path: str, name: str, column: Column, text: str, line: int) -> float:
-        """A number, or the place of a category; NaN where the value is missing and may be."""
-        text = text.strip()
-        if text in self.missing_values:
-            if column.missing != "refuse":
-                return math.nan
-            needed = 'a value: it is missing. Repair the table, or state missing = "flag" or a number in the schema'
-        elif column.categories:
-            if text in column.categories:
-                return float(column.categories.index(text))
-            needed = (
-                f"one of {', '.join(column.categories)}: correct it, or add the category to the schema of all sites"
+        Raises:
+            DataError: it has not.
+        """
+        column, values = self.columns[name], meant.values
+        if meant.unknown:
+            needed = f"one of {', '.join(column.categories)}" if column.categories else "a finite number"
+            looks = of_categories(name, meant.texts) if column.categories else of_numbers(name, meant.texts, reading)
+            raise DataError(
+                f"{line} {lines[meant.unknown[0]]}: column {name} needs {needed}, and {len(meant.unknown)} of "
+                f"{len(values)} rows have another text: {looks}"
             )
-        else:
-            try:
-                if math.isfinite(number := float(text)):
-                    return number
-            except ValueError:
-                pass
-            needed = "a finite number: correct it, or list the text among missing_values in the schema of all sites"
-        raise DataError(f"{path}, line {line}: column {name} needs {needed}")
+        if column.missing == "refuse" and (is_missing := np.isnan(values)).any():
+            schema = 'state missing = "flag" or a number in the schema of all sites'
+            raise DataError(
+                f"{line} {lines[int(is_missing.argmax())]}: column {name} needs a value: it is missing in "
+                f"{int(is_missing.sum())} of {len(values)} rows. Repair the table or leave these rows out of it"
+                + (f"; or {schema}" if column.role == "feature" else "")
+            )
+        if (is_outside := column.is_outside(values)).any():
+            raise DataError(
+                f"{line} {lines[int(is_outside.argmax())]}: column {name} needs values from {column.range[0]:g} to "
+                f"{column.range[1]:g}, its range in the schema, and {int(is_outside.sum())} of {len(values)} rows have "
+                "others, which the command profile shows to this site. If they are codes, state missing = [...], or if "
+                f"the unit is another one factor, in [client.reading.columns.{name}] of this site's own file; else "
+                "correct these rows or leave them out"
+            )
+        return values
 
 
-def _csv(path: Path, columns: Mapping[str, Column]) -> list[list[str]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            head = next(reader, [])
-            places = _places(path, head, columns)
-            found = []
-            for line, row in enumerate(reader, start=2):
-                if len(row) != len(head):
-                    raise DataError(
-                        f"{path}, line {line}: {len(head)} values are needed, as in its first line, not {len(row)}"
-                    )
-                found.append([row[place] for place in places])
-            return found
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}; name a CSV file") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} must be CSV in UTF-8 ({type(error).__name__}); save it again as that") from error
-
-
-def _parquet(path: Path, columns: Mapping[str, Column]) -> list[list[str]]:
-    if importlib.util.find_spec("pyarrow") is None:
-        raise DataError(f"{path} needs pyarrow: pip install 'analytic-secagg[parquet]', or save the table as CSV")
-    from pyarrow import ArrowException
-    from pyarrow.parquet import read_table
-
-    try:
-        found = read_table(path)
-    except (OSError, ValueError, ArrowException) as error:
-        raise DataError(f"cannot read {path} as Parquet ({type(error).__name__}); save it again, or as CSV") from error
-    chosen = [_texts(found.column(place)) for place in _places(path, found.column_names, columns)]
-    return [list(row) for row in zip(*chosen, strict=True)]
-
-
-def _texts(column: Any) -> list[str]:
-    """A column's values as texts; what is missing as an empty one."""
-    values = column.to_pylist() if hasattr(column, "to_pylist") else column.to_list()
-    return ["" if _is_missing(value) else str(value) for value in values]
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
-
-
-def _places(path: Path | str, head: list[str], columns: Mapping[str, Column]) -> list[int]:
-    missing = [name for name in columns if head.count(name) != 1]
-    if missing:
-        raise DataError(
-            f"{path} needs each column of the schema once, and {', '.join(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} not; its first line must name them"
-        )
-    return [head.index(name) for name in columns]
+def _made(column: Column, values: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """The columns of numbers that one column of a table becomes."""
+    if column.categories:
+        yield from ((values == place).astype(np.float64) for place in range(len(column.categories)))
+        return
+    is_missing = np.isnan(values)
+    filled = np.where(is_missing, column.missing if isinstance(column.missing, float) else column.offset, values)
+    yield (filled - column.offset) * 2.0**-column.scale
+    if column.missing == "flag":
+        yield is_missing.astype(np.float64)

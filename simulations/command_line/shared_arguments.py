@@ -14,8 +14,10 @@ from analytic_secagg.datasets import BUNDLED, FETCHED, Dataset, as_float, bundle
 from analytic_secagg.errors import UsageError
 from analytic_secagg.modes import MODES, choose_modes
 from analytic_secagg.site.errors import SiteFileError
+from analytic_secagg.site.reading import Reading
 from analytic_secagg.site.source import read_rows
-from analytic_secagg.site.table import TABLES, TableSchema
+from analytic_secagg.site.table import TableSchema
+from analytic_secagg.site.table_files import is_table
 
 DEFAULT_DATASET = "digits"
 
@@ -35,8 +37,8 @@ class DataOptions:
         shown=DEFAULT_DATASET,
     )
     data: Path | None = option(
-        "x_train, y_train, x_test, y_test: features, and labels or real targets (w_train: weights); or a table, .csv "
-        "or .parquet, or MODULE:FUNCTION, a fifth of it for testing",
+        "x_train, y_train, x_test, y_test: features, and labels or real targets (w_train: weights); or a table, .csv, "
+        ".parquet, .xlsx and others, or MODULE:FUNCTION, a fifth of it for testing",
         file,
         metavar="FILE.npz",
         default=None,
@@ -48,15 +50,24 @@ class DataOptions:
         default=None,
     )
 
+    reading: Path | None = option(
+        "a file with the section [client.reading]: how the table writes what its schema means, such as site.toml",
+        file,
+        metavar="FILE.toml",
+        default=None,
+    )
+
     def __post_init__(self) -> None:
         if self.dataset and self.data:
             raise UsageError("argument --data: not allowed with argument --dataset; give one of the two")
         is_function = self.data is not None and _is_function(self.data)
-        if not is_function and (self.data is not None and self.data.suffix in TABLES) != (self.columns is not None):
+        if not is_function and (self.data is not None and is_table(str(self.data))) != (self.columns is not None):
             raise UsageError(
                 "--columns is the schema of a table in --data (.csv, .parquet, or of a function); give both, or "
                 "none of them"
             )
+        if self.reading and not self.columns:
+            raise UsageError("--reading is of a table with a schema; give --columns too, or take it away")
 
     def rows(self) -> Dataset:
         """Return the rows that are asked for.
@@ -65,26 +76,27 @@ class DataOptions:
             analytic_secagg.errors.DataError: a file that cannot be read, or does not hold what is needed.
         """
         if self.data and (self.columns or _is_function(self.data)):
-            return sourced(self.data, self.columns)
+            return sourced(self.data, self.columns, self.reading)
         return load_npz(self.data) if self.data else bundled(self.dataset or DEFAULT_DATASET)
 
 
 def _is_function(place: Path) -> bool:
-    return ":" in str(place) and place.suffix not in (".npz", *TABLES)
+    return ":" in str(place) and place.suffix != ".npz" and not is_table(str(place))
 
 
-def sourced(place: Path, columns: Path | None) -> Dataset:
+def sourced(place: Path, columns: Path | None, reading: Path | None = None) -> Dataset:
     """Return the rows of a table or function, a fifth of them (drawn with a fixed seed) for testing.
 
     Raises:
         analytic_secagg.errors.DataError: it does not give what the schema says.
-        UsageError: a schema that cannot be.
+        UsageError: a schema or a reading that cannot be.
     """
     try:
         schema = None if columns is None else TableSchema.read(columns)
+        own = None if reading is None else Reading.read(reading)
     except SiteFileError as error:
         raise UsageError(str(error)) from error
-    rows = read_rows(str(place), columns=schema)
+    rows = read_rows(str(place), columns=schema, reading=own)
     features, targets = rows.features, rows.targets
     if schema is None:
         features = as_float(features)

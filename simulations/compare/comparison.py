@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -170,12 +170,13 @@ def compare(dataset: Dataset, tasks: Sequence[Task], progress: Progress | None =
 
 
 def _coarse(dataset: Dataset, feature_format: RowFormat, run: Run) -> tuple[int, ...]:
-    """Columns that the format hardly holds; where columns are agreed on, what the first total of all rows says."""
+    """Columns that the format hardly holds; where columns are agreed on, what the first total and all rows say."""
     if not run.is_exact:
         return ()
     learner = build(run, dataset, max_clients=1)
     if not isinstance(learner, Pipeline) or learner.scaler is None:
         return feature_format.coarse_columns(dataset.x_train)
-    counts = learner.scaler.client_statistics(None, ClientRows(dataset.x_train, dataset.y_train), learner.head)
-    coarse = learner.scaler.update(None, counts, learner.head).coarse
-    return tuple(place for place, few in enumerate(coarse) if few)
+    rows = ClientRows(dataset.x_train, dataset.y_train)
+    counts = learner.scaler.client_statistics(None, rows, learner.head)
+    found = learner.scaler.update(None, counts, learner.head)
+    return learner.coarse_columns(replace(learner.init(), columns=found), rows)

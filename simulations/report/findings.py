@@ -142,7 +142,7 @@ def _coarse(comparison: Comparison) -> Iterator[Finding]:
         yield (
             Mark.NOTICE,
             f"WARNING: most entries of {len(columns)} of {comparison.dataset.features} columns keep less than 8 bits "
-            f"beside the largest: {', '.join(columns)}; mend outliers, or take logarithms of such columns",
+            f"beside the largest: {', '.join(columns)}; mend outliers, take logarithms, or take an offset off",
         )
     elif columns:
         said = RowFormat.parse(str(first.format)).warning(columns, comparison.dataset.features)

@@ -77,6 +77,20 @@ class TestClientRows:
         federated = train(learner_of(), parts)
         assert federated.weights.tobytes() == fit_pooled(learner_of(), pooled).weights.tobytes()
 
+    def test_batches_are_the_rows_in_their_order(self) -> None:
+        rows = some_clients(1)[0]
+        weights = np.arange(len(rows))
+        parts = [slice(0, 2), slice(2, 2), slice(2, None)]
+        plain = ClientRows.from_batches((rows.features[part], rows.targets[part]) for part in parts)
+        assert plain.features.tobytes() == rows.features.tobytes()
+        assert (plain.targets.tobytes(), plain.weights) == (rows.targets.tobytes(), None)
+        lists = ((rows.features[part].tolist(), rows.targets[part].tolist(), weights[part]) for part in parts[::2])
+        weighed = ClientRows.from_batches(lists)
+        assert weighed.weights is not None
+        assert (weighed.weights.tolist(), weighed.targets.tolist()) == (weights.tolist(), rows.targets.tolist())
+        with pytest.raises(InvalidRowsError, match="at least one batch"):
+            ClientRows.from_batches(iter([]))
+
     def test_pooling_nobody_is_an_error(self) -> None:
         with pytest.raises(InvalidRowsError, match="at least one client"):
             ClientRows.pool([])

@@ -287,3 +287,33 @@ def test_slots_are_stated_in_one_pipeline() -> None:
         Pipeline(head=weighing.head, scaler=weighing.weights)  # type: ignore[arg-type]
     with pytest.raises(SpecificationError, match="needs a scaler, a selection or weights; take afl itself"):
         Pipeline(head=weighing.head)
+
+
+@pytest.mark.parametrize("agreement", Agreement)
+def test_a_deviation_that_is_lost_beside_its_size_is_known_to_who_has_the_rows(agreement: Agreement) -> None:
+    """Of 1e9 + {0, 1, 2} a total keeps a constant, and an offset of 1e9 keeps all of it (field case c15)."""
+    years, other = 1e9 + np.arange(600) % 3, RNG.normal(size=600)
+    x, y = np.column_stack([years, other, np.full(600, 0.01)]), (np.arange(600) % 3 == 2).astype(int)
+    learner = scaling(agreed(3, 2), agreement=agreement)
+    rows = ClientRows(x, y)
+    model = fit_pooled(learner, rows)
+    assert learner.coarse_columns(model, rows) == (0,)
+    assert not any(model.columns.coarse)
+    assert learner.coarse_columns(model, ClientRows(x[:0], y[:0])) == ()
+    near = ClientRows(x - [1e9, 0.0, 0.0], y)
+    model = fit_pooled(learner, near)
+    assert learner.coarse_columns(model, near) == ()
+    assert learner.losses(model)[0] < 1e-5
+    assert (learner.decision_function(model, near.features).argmax(axis=1) == y).mean() == 1.0
+
+
+def test_missing_values_hide_no_lost_deviation() -> None:
+    x = np.column_stack([1e9 + np.arange(90) % 3, np.arange(90.0)])
+    x[::4, 0], x[1, 1] = np.nan, np.nan
+    learner = scaling(agreed(2, 2), fill=True)
+    rows = ClientRows(x, np.arange(90) % 2)
+    assert learner.coarse_columns(fit_pooled(learner, rows), rows) == (0,)
+    whole = ClientRows(np.array([[0, 7], [200, 7], [100, 7]] * 30, dtype=np.uint8), np.arange(90) % 2)
+    assert learner.coarse_columns(fit_pooled(learner, whole), whole) == ()
+    nothing = ClientRows(np.column_stack([np.full(90, np.nan), x[:, 1]]), np.arange(90) % 2)
+    assert learner.coarse_columns(fit_pooled(learner, nothing), nothing) == ()

@@ -99,6 +99,9 @@ def test_texts_are_classes_and_floats_are_real_targets(tmp_path: Path) -> None:
     data = load_npz(saved(tmp_path, y_train=texts[good()["y_train"] % 3], y_test=texts[np.arange(5) % 2]))
     assert (data.classes, data.n_classes, data.unused_labels) == (("maybe", "no", "yes"), 3, 0)
     assert np.array(data.classes)[data.y_test].tolist() == ["no", "yes", "no", "yes", "no"]
+    blanks = np.array(["no", " yes", "yes "])
+    data = load_npz(saved(tmp_path, y_train=blanks[good()["y_train"] % 3], y_test=texts[np.arange(5) % 2]))
+    assert data.classes == ("no", "yes")
     real = load_npz(saved(tmp_path, y_train=np.linspace(0, 1, 12), y_test=np.linspace(0, 1, 5)))
     assert (real.is_regression, real.n_classes, real.y_train.shape, real.unused_labels) == (True, 1, (12, 1), 0)
     assert np.bincount(real.strata).max() <= 2

@@ -191,7 +191,7 @@ def test_min_corruption_of_the_site_decides(trial: Trial) -> None:
         ("party = 5", "party = 2", "another identity for client 2"),
         ("party = 5", "party = 9", "another identity for client 9"),
         ("party = 5", 'party = "5"', "party as a whole number, not a text in quotes"),
-        ('data = "rows.npz"', 'data = "rows.txt"', ".parquet, or module:function"),
+        ('data = "rows.npz"', 'data = "rows.doc"', ".parquet, or module:function"),
         ('data = "rows.npz"', 'data = "rows.csv"', "belong together: state columns"),
         (
             'data = "rows.npz"',

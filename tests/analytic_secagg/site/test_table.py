@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from analytic import ClientRows
+from analytic_secagg import federate
 from analytic_secagg.__main__ import main as main_of_sites
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.errors import SiteFileError
@@ -252,3 +253,21 @@ def test_commands_take_functions_and_their_weights(
     assert "bit for bit" in capsys.readouterr().out
     assert main([*words, "arrays:real"]) == 0
     assert main([*words, "arrays:none"]) == 2
+
+
+def test_an_offset_keeps_the_deviation_of_large_numbers(tmp_path: Path) -> None:
+    """Field case c15: 1e9 + {0, 1, 2} decides the class, and no format has bits for it without an offset."""
+    text = "year,outcome\n" + "".join(f"{1_000_000_000 + i % 3},{('no', 'no', 'yes')[i % 3]}\n" for i in range(600))
+    said = '[columns.year]\nmissing = "flag"\noffset = 1e9\nscale = 2\n[columns.outcome]\nrole = "target"\n'
+    said += 'categories = ["no", "yes"]\n'
+    rows = schema(tmp_path, said).rows(table(tmp_path, text + ",no\n"))
+    assert rows.features[:3].tolist() == [[0, 0], [0.25, 0], [0.5, 0]]
+    assert rows.features[-1].tolist() == [0, 1]
+    run = federate({str(k): (rows.features[k:-1:5], rows.targets[k:-1:5]) for k in range(5)}, format="standardised")
+    assert run.score(rows.features[:-1], rows.targets[:-1]) == 1.0
+    filled = schema(tmp_path, said.replace('"flag"', "1e9")).rows(table(tmp_path, text + ",no\n"))
+    assert filled.features[-1].tolist() == [0]
+    assert len({schema(tmp_path, said.replace("1e9", offset)).fingerprint for offset in ("0", "1", "1e9")}) == 3
+    for was, now in (("[columns.year]", '[columns.year]\nrole = "weight"'), ('"target"\n', '"target"\noffset = 1.0\n')):
+        with pytest.raises(SiteFileError, match="an offset is of features"):
+            schema(tmp_path, said.replace(was, now).replace('missing = "flag"', ""))

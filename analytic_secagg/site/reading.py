@@ -1,0 +1,129 @@
+"""Reading of a table by its own site: the section ``[client.reading]`` of the site's file.
+
+The shared schema says what columns mean, and all sites have the same. The reading says how this one file writes them,
+is the site's own business, and is no part of the schema's fingerprint.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from analytic_secagg.site.errors import SiteFileError
+from analytic_secagg.site.strict_models import StrictModel, Texts, read_toml, validated
+
+HERE = "[client.reading] of this site's own file"
+"""Place of the section, for texts of errors."""
+
+Names = Annotated[tuple[str, ...], Field(strict=False)]
+
+
+class ColumnReading(StrictModel):
+    """Spelling of one column in this file (``[client.reading.columns.NAME]``).
+
+    Args:
+        name: its name in this file; None where it is the schema's.
+        missing: texts that stand for no value in this column alone.
+        recode: the file's text -> the schema's text, a category or a number.
+        factor: what numbers are multiplied by, to come in the schema's unit.
+        add: what is added to them after that.
+    """
+
+    name: str | None = None
+    missing: Texts = frozenset()
+    recode: dict[str, str] = Field(default_factory=dict)
+    factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    add: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+
+
+class Reading(StrictModel):
+    """Spelling of a table in this file; the defaults are CSV as most programs write it.
+
+    Args:
+        separator: between values; None for a comma, in ``.tsv`` files a tab. ``" "`` is any number of blanks.
+        quote: what encloses texts; empty where nothing does.
+        decimal: the decimal mark.
+        thousands: the mark between groups of three digits; None where there is none.
+        encoding: of letters, by Python's name.
+        skip_lines: lines before the names of columns.
+        comment: how lines begin that are left out; empty where there are none.
+        names: of all columns in the file's order, where no line of it has them.
+        sheet: of a workbook; None for its only one.
+        missing: texts that stand for no value, beside the schema's.
+        columns: what differs by column, by the schema's names.
+
+    Example:
+        >>> Reading(decimal=",", thousands=".").number("1.234,5")
+        1234.5
+    """
+
+    separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    quote: Annotated[str, Field(max_length=1)] = '"'
+    decimal: Literal[".", ","] = "."
+    thousands: Literal[",", ".", " ", "'"] | None = None
+    encoding: str = "utf-8"
+    skip_lines: Annotated[int, Field(ge=0)] = 0
+    comment: str = ""
+    names: Names = ()
+    sheet: str | None = None
+    missing: Texts = frozenset()
+    columns: dict[str, ColumnReading] = Field(default_factory=dict)
+
+    @field_validator("encoding")
+    @classmethod
+    def _check_encoding(cls, encoding: str) -> str:
+        try:
+            "".encode(encoding)
+        except LookupError:
+            raise ValueError(
+                f"encoding is one that Python knows, such as utf-8, cp1252 or utf-16, not {encoding!r}: correct it"
+            ) from None
+        return encoding
+
+    @model_validator(mode="after")
+    def _check_marks(self) -> Self:
+        if self.decimal == self.thousands:
+            raise ValueError("decimal and thousands are two marks; correct one of them")
+        return self
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the section ``[client.reading]`` of a file, which may hold nothing else.
+
+        Raises:
+            SiteFileError: there is none, or it says what it cannot.
+        """
+        client = read_toml(path).get("client")
+        found = client.get("reading") if isinstance(client, dict) else None
+        if not isinstance(found, dict):
+            raise SiteFileError(f"{path} needs a table [client.reading]; the command schema proposes one")
+        return validated(cls, found, SiteFileError, prefix=f"{path}: ", whole="[client.reading]")
+
+    def number(self, text: str) -> float:
+        """Return the number that a tidy text writes with this file's marks.
+
+        Raises:
+            ValueError: none. A thousands mark stands between groups of three digits only: 1,20 is not 120.
+        """
+        if self.thousands == "'":
+            text = text.replace("\u2019", "'")
+        if not _number_pattern(self.decimal, self.thousands).fullmatch(text):
+            raise ValueError
+        if self.thousands is not None:
+            text = text.replace(self.thousands, "")
+        if not math.isfinite(number := float(text.replace(self.decimal, "."))):
+            raise ValueError
+        return number
+
+
+@functools.cache
+def _number_pattern(decimal: str, thousands: str | None) -> re.Pattern[str]:
+    whole, mark = r"\d+", re.escape(decimal)
+    if thousands is not None:
+        whole = rf"(?:\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+|\d+)"
+    return re.compile(rf"[+-]?(?:{whole}(?:{mark}\d*)?|{mark}\d+)(?:[eE][+-]?\d+)?")

@@ -1,0 +1,246 @@
+"""A draft of a table's schema and reading, from one file, for a person to read, correct and agree on with others."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analytic_secagg.errors import DataError
+from analytic_secagg.site.reading import Reading
+from analytic_secagg.site.table_files import DELIMITED, is_number_cell, read_cells, text_of
+from analytic_secagg.site.table_look import COMMENTS, first_bytes, is_number, look_at, separator_of, toml
+from analytic_secagg.site.table_refusals import MISSING_TEXTS, NUMBERS, kind_of, marks_of
+from analytic_secagg.spelling import loose, tidy
+
+MOST_CATEGORIES = 20
+"""Most categories of a column of texts; one with more is no feature."""
+
+FEW_ROWS = 5
+"""A category of fewer rows may show somebody."""
+
+MISSING_NUMBERS = frozenset({-1, -8, -9, -99, -999, -9999, -99999, -999999, 99, 999, 9999, 99999, 999999})
+"""Public: numbers that people write in place of a missing value, where they lie beyond all others of a column."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A proposal for a table's schema and reading.
+
+    Args:
+        schema: the text of the schema's file, which all sites would share.
+        reading: the text of the section ``[client.reading]``, this site's own.
+        notes: what a person should look at, for this site alone: some name values.
+    """
+
+    schema: str
+    reading: str
+    notes: tuple[str, ...]
+
+
+def draft(path: Path, target: str) -> Draft:
+    """Return a draft for a file whose column ``target`` is to be learned.
+
+    Raises:
+        DataError: the file cannot be read, or has no such column.
+    """
+    reading = _layout(path)
+    cells = read_cells(path, reading)
+    near = [name for name in cells.head if loose(name) == loose(tidy(target))]
+    if len(near) != 1:
+        raise DataError(f"{path} has {len(near)} columns {target}, and the target is one of {', '.join(cells.head)}")
+    texts = {
+        name: [_text(cell) for cell in cells.column(place)]
+        for place, name in enumerate(cells.head)
+        if cells.head.count(name) == 1 and name
+    }
+    written = [one for found in texts.values() for one in _numbers_in(found)]
+    marks = marks_of(Counter(map(kind_of, written))) or (".", None, "")
+    reading = reading.model_copy(update={"decimal": marks[0], "thousands": marks[1]})
+    columns = [_Drafted(name, found, reading, is_target=name == near[0]) for name, found in texts.items()]
+    shared = [column for column in columns if column.kind != "none"]
+    for place, column in enumerate(shared):
+        if column.key in {other.key for other in shared[:place]}:
+            column.key = f"{column.key}_{place + 1}"
+    return Draft(
+        schema="\n".join(
+            [
+                "# Drafted from one file. Read it before you share it: categories are texts of that file, and what is",
+                "# never missing in it may be elsewhere. State range = [low, high] where you know what is possible at",
+                "# all, from a textbook and not from rows.",
+                *(line for column in shared for line in column.schema()),
+                "",
+            ]
+        ),
+        reading="\n".join([*_of_file(path, reading), *(line for column in shared for line in column.reading()), ""]),
+        notes=(
+            *(
+                f"{name}: left out, several columns have this name"
+                for name in sorted({*cells.head} - texts.keys() - {""})
+            ),
+            *(note for column in columns for note in column.notes()),
+        ),
+    )
+
+
+def _layout(path: Path) -> Reading:
+    if not path.name.lower().endswith(DELIMITED):
+        return Reading()
+    try:
+        look = look_at(path)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}; name a table's file") from error
+    first = first_bytes(path).decode(look.encoding, errors="replace").lstrip("\ufeff")
+    is_commented = first.startswith(COMMENTS)
+    laid_out = {
+        "separator": None if look.separator == separator_of(path, Reading()) else look.separator,
+        "encoding": look.encoding,
+        "skip_lines": 0 if is_commented else look.skip_lines,
+        "comment": first[0] if is_commented else "",
+    }
+    reading = Reading.model_validate(laid_out)
+    if look.has_names:
+        return reading
+    width = len(read_cells(path, reading).head)
+    return reading.model_copy(update={"names": tuple(f"column_{place}" for place in range(1, width + 1))})
+
+
+def _text(cell: Any) -> str | float:
+    """Return a cell as a tidy text, or as the number that it is already."""
+    return float(cell) if is_number_cell(cell) else tidy(text_of(cell))
+
+
+def _numbers_in(cells: Sequence[str | float]) -> list[str]:
+    """The texts of a column that may be numbers, in whatever spelling; none where most are other texts."""
+    texts = [cell for cell in cells if isinstance(cell, str) and cell and loose(cell) not in MISSING_TEXTS]
+    found = [text for text in texts if kind_of(text) in NUMBERS or is_number(text)]
+    return found if 5 * len(found) >= 4 * len(texts) else []
+
+
+def _of_file(path: Path, reading: Reading) -> Iterator[str]:
+    yield "[client.reading]"
+    plain = Reading()
+    for name in ("separator", "decimal", "thousands", "encoding", "skip_lines", "comment"):
+        value = getattr(reading, name)
+        if value != getattr(plain, name):
+            yield f"{name} = {toml(value)}"
+    if reading.names:
+        yield f"names = {toml(list(reading.names))} # give them their own, here and in the schema"
+
+
+@dataclass(slots=True)
+class _Drafted:
+    """A column with its likely kind, and the proposal for it."""
+
+    name: str
+    cells: Sequence[str | float]
+    own: Reading
+    is_target: bool
+    key: str = field(init=False)
+    unit: str = field(init=False)
+    missing: list[str] = field(init=False)
+    numbers: list[float] = field(init=False)
+    texts: Counter[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        named = re.fullmatch(r"(.*\S)\s*[\[(]([^\[\]()]*)[\])]", self.name)
+        stem, self.unit = (named[1], named[2]) if named else (self.name, "")
+        is_plain = re.fullmatch(r"[A-Za-z0-9_-]+", stem) is not None
+        self.key = stem if is_plain else re.sub(r"\W+", "_", stem.lower()).strip("_") or "column"
+        codes = Counter(cell for cell in self.cells if isinstance(cell, str) and loose(cell) in MISSING_TEXTS)
+        self.missing, self.numbers, self.texts = sorted(codes), [], Counter()
+        for cell in self.cells:
+            if cell == "" or cell in codes:
+                continue
+            try:
+                self.numbers.append(cell if isinstance(cell, float) else self.own.number(cell))
+            except ValueError:
+                self.texts[str(cell)] += 1
+        beyond = {number for number in {*self.numbers} & MISSING_NUMBERS if self._is_beyond(number)}
+        self.missing += [f"{number:.0f}" for number in sorted(beyond)]
+        self.numbers = [number for number in self.numbers if number not in beyond]
+
+    def _is_beyond(self, number: float) -> bool:
+        others = [one for one in self.numbers if one not in MISSING_NUMBERS]
+        return bool(others) and not (min(others) - 1 <= number <= 2 * max(others))
+
+    @property
+    def lacks(self) -> bool:
+        """Test whether a value is missing."""
+        return len(self.numbers) + self.texts.total() < len(self.cells)
+
+    @property
+    def categories(self) -> list[str]:
+        """The texts that differ by more than their spelling, each in its most frequent one."""
+        found: dict[str, str] = {}
+        texts = self.texts + Counter(f"{number:g}" for number in self.numbers)
+        for text, _ in texts.most_common():
+            found.setdefault(loose(text), text)
+        return sorted(found.values())
+
+    @property
+    def kind(self) -> str:
+        """``number``, ``categories``, or ``none`` where it is no feature."""
+        if self.texts:
+            return "categories" if 2 <= len(self.categories) <= MOST_CATEGORIES and self._words else "none"
+        values = {*self.numbers}
+        if self.is_target and 2 <= len(values) <= MOST_CATEGORIES and all(one.is_integer() for one in values):
+            return "categories"
+        is_key = len(values) == len(self.cells) > MOST_CATEGORIES and all(one.is_integer() for one in values)
+        return "none" if len(values) < 2 or (is_key and not self.is_target) else "number"
+
+    @property
+    def _words(self) -> bool:
+        return not any(kind_of(text) in ("dates", "bounds", "units") for text in self.texts)
+
+    def schema(self) -> Iterator[str]:
+        """Yield the lines of the schema."""
+        yield f"\n[columns.{_key(self.key)}]"
+        if self.is_target:
+            yield 'role = "target"'
+        if self.unit and self.kind == "number":
+            yield f"unit = {toml(self.unit)}"
+        if self.kind == "categories":
+            yield f"categories = {toml(self.categories)}"
+        if self.lacks and not self.is_target:
+            yield 'missing = "flag"'
+
+    def reading(self) -> Iterator[str]:
+        """Yield the lines of the reading, where this file differs from the schema."""
+        said = [f"name = {toml(self.name)}"] * (self.key != self.name)
+        said += [f"missing = {toml(self.missing)}"] * bool(self.missing)
+        if said:
+            yield from (f"\n[client.reading.columns.{_key(self.key)}]", *said)
+
+    def notes(self) -> Iterator[str]:
+        """Yield what a person should look at."""
+        if self.kind == "none":
+            yield f"{self.name}: left out, {self._why}"
+            return
+        if self.missing:
+            yield f"{self.name}: {', '.join(self.missing)} taken for missing"
+        if self.kind == "categories" and self.texts and all(map(is_number, self.categories)):
+            yield f"{self.name}: numbers in several spellings, taken for categories; correct the marks, or the file"
+        spelt = Counter(loose(text) for text in self.texts.elements())
+        few = [text for text in self.categories if 0 < spelt[loose(text)] < FEW_ROWS]
+        if self.kind == "categories" and few:
+            yield f"{self.name}: fewer than {FEW_ROWS} rows each have {', '.join(few)}; recode them, or leave them out"
+        if self.is_target and self.lacks:
+            yield f"{self.name}: rows without it teach nothing, and are refused; leave them out of the file"
+
+    @property
+    def _why(self) -> str:
+        if not self.texts and len({*self.numbers}) > 1:
+            return "whole numbers that all differ, a number of patients perhaps"
+        if not self.texts:
+            return "one value in all rows" if self.numbers else "it is empty"
+        if not self._words:
+            return "dates, bounds or units in texts: see the refusals in docs/how-to/read-tables.md"
+        return f"{len(self.texts)} different texts" if len(self.texts) > 1 or self.numbers else "one text in all rows"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml(name)

@@ -1,0 +1,264 @@
+"""Readers of the files that tables come in, as the cells that are in them: nothing is guessed or converted.
+
+Delimited text is read by Python's own ``csv``, Parquet and Feather by pyarrow, workbooks by openpyxl, and the files
+of Stata, SAS and SPSS by pyreadstat. Data frames of pandas, polars and pyarrow give cells alike.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import chain, islice
+from numbers import Real
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+from analytic_secagg.errors import DataError
+from analytic_secagg.site.reading import HERE, Reading
+from analytic_secagg.site.table_look import encoding_of, first_bytes, layout, opened, separator_of
+from analytic_secagg.spelling import tidy
+
+DELIMITED = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")
+ARROW = (".parquet", ".feather")
+WORKBOOKS = (".xlsx",)
+STATISTICS = (".dta", ".sas7bdat", ".xpt", ".sav")
+TABLES = (*DELIMITED, *ARROW, *WORKBOOKS, *STATISTICS)
+"""Endings of the names of tables, in small or capital letters."""
+
+
+def is_table(place: str) -> bool:
+    """Return whether a name is that of a table's file."""
+    return place.lower().endswith(TABLES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """A table's cells: texts as they are written, or values of the types that its file has.
+
+    Args:
+        head: the names of columns, tidy.
+        column: the cells of the column at a place.
+        lines: the line of the file that each row begins in; rows of what has no lines count from 2.
+    """
+
+    head: Sequence[str]
+    column: Callable[[int], Sequence[Any]]
+    lines: Sequence[int]
+
+
+def read_cells(path: Path, reading: Reading) -> Cells:
+    """Return the cells of a file.
+
+    Raises:
+        DataError: it cannot be read so; the text says what it looks like, and holds no value.
+    """
+    name = path.name.lower()
+    if not is_table(name):
+        raise DataError(f"{path} is no table: its name must end in one of {', '.join(TABLES)}; save it as one of these")
+    try:
+        if name.endswith(DELIMITED):
+            return _of_lines(path, reading, delimited(path, reading))
+        if name.endswith(WORKBOOKS):
+            return _of_lines(path, reading, _sheet(path, reading))
+        return cells_of_frame(_arrow(path)) if name.endswith(ARROW) else _statistics(path, reading)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}; name a table's file") from error
+
+
+def cells_of_frame(frame: Any) -> Cells:
+    """Return the cells of a data frame of pandas, polars or pyarrow."""
+    names = list(getattr(frame, "column_names", None) or frame.columns)
+
+    def column(place: int) -> list[Any]:
+        one = frame[names[place]]
+        values = one.to_pylist() if hasattr(one, "to_pylist") else one.to_list()
+        return ["" if _is_missing(value) else value for value in values]
+
+    return Cells(head=[tidy(str(name)) for name in names], column=column, lines=range(2, len(frame) + 2))
+
+
+def is_number_cell(cell: Any) -> bool:
+    """Return whether a cell is a number by its type, and not a text of one."""
+    kind: type = type(cell)
+    return kind is not bool and issubclass(kind, Real | Decimal)
+
+
+def text_of(cell: Any) -> str:
+    """Return a cell as text."""
+    return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float) and value != value
+
+
+def _of_lines(path: Path, reading: Reading, lines: Iterator[tuple[int, list[Any]]]) -> Cells:
+    """Put rows of cells under names: those of the reading, else of the first row. A row without any text is none."""
+    filled = ((line, row) for line, row in lines if any(str(cell).strip() for cell in row))
+    head = list(reading.names) or next(filled, (0, []))[1]
+    places, rows = [], []
+    for line, row in filled:
+        places.append(line)
+        rows.append(row)
+    if wrong := [place for place, row in enumerate(rows) if len(row) != len(head)]:
+        if path.name.lower().endswith(DELIMITED) and (looks := layout(path, reading, head)):
+            raise DataError(f"{path} {looks}")
+        raise DataError(_of_other_length(path, reading, head, rows, places, wrong))
+    return Cells(
+        head=[tidy(str(name)) for name in head], column=lambda place: [row[place] for row in rows], lines=places
+    )
+
+
+def _of_other_length(
+    path: Path, reading: Reading, head: list[Any], rows: list[list[Any]], lines: list[int], wrong: list[int]
+) -> str:
+    first, needed = wrong[0], "in the names of [client.reading]" if reading.names else "in its first line"
+    text = f"{path}, line {lines[first]}: {len(head)} values are needed, as {needed}, not {len(rows[first])}"
+    if len(wrong) == len(rows) and {len(row) for row in rows} == {len(head) + 1}:
+        where = (
+            "at their end, empty" if not any(str(row[-1]).strip() for row in rows) else "before or behind the others"
+        )
+        return (
+            f"{text}: all lines have one value more than there are names, {where} (R's write.table writes numbers of "
+            f"rows so): state skip_lines = {reading.skip_lines + 1} and names = [...] for all columns in {HERE}"
+        )
+    return (
+        f"{text}, and {len(wrong)} of {len(rows)} rows have another number: a separator or decimal comma in a text "
+        f"without quotes, a title or a total: correct these lines, or state separator, skip_lines or comment in {HERE}"
+    )
+
+
+# --- delimited text ---------------------------------------------------------------------------------------------------
+
+
+def delimited(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of delimited text, each with the line that it begins in."""
+    separator, at, begin = separator_of(path, reading), 0, 0
+
+    def kept(file: Any) -> Iterator[str]:
+        nonlocal at, begin, separator
+        for at, line in enumerate(file, start=1):
+            if at > reading.skip_lines and not (reading.comment and line.startswith(reading.comment)):
+                begin = begin or at
+                yield line.strip(" \r\n") + "\n" if separator == " " else line
+
+    try:
+        with opened(path, reading.encoding) as file:
+            lines = kept(file)
+            first = next(lines, "")
+            if declared := re.fullmatch(r'"?sep=(.)"?\s*', first):  # a spreadsheet's own line
+                separator, first, begin = reading.separator or declared[1], "", 0
+            for row in csv.reader(
+                chain([first] if first else [], lines),
+                delimiter=separator,
+                quotechar=reading.quote or None,
+                quoting=csv.QUOTE_MINIMAL if reading.quote else csv.QUOTE_NONE,
+                skipinitialspace=True,
+                strict=True,
+            ):
+                yield begin, row
+                begin = 0
+    except UnicodeError as error:
+        raise DataError(_not_in(path, reading)) from error
+    except csv.Error as error:
+        if looks := layout(path, reading, [""]):
+            raise DataError(f"{path} {looks}") from error
+        raise DataError(
+            f"{path}, line {begin}: it must be CSV in UTF-8, or what {HERE} says, and a quotation mark opens there "
+            'that nothing closes. Correct it; or state quote = "" there, if quotation marks are part of texts'
+        ) from error
+    except (EOFError, zlib.error) as error:
+        raise DataError(f"{path} is compressed, and damaged or cut off; bring it here again") from error
+
+
+def _not_in(path: Path, reading: Reading) -> str:
+    fits = encoding_of(first_bytes(path))
+    was = reading.encoding.upper()
+    if fits == "utf-8" and was == "UTF-8":
+        fits = "cp1252"
+    return (
+        f'{path} must be CSV in {was} and is not: its bytes look like {fits}. State encoding = "{fits}" in {HERE} (an '
+        "export from Windows is cp1252 in the West, cp1250 in the East of Europe), and see in the profile of the site "
+        "whether letters come out right"
+    )
+
+
+# --- other files ------------------------------------------------------------------------------------------------------
+
+
+def _needs(path: Path, module: str, extra: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise DataError(f"{path} needs {module}: pip install 'analytic-secagg[{extra}]', or save the table as CSV")
+
+
+def _arrow(path: Path) -> Any:
+    _needs(path, "pyarrow", "parquet")
+    from pyarrow import ArrowException
+    from pyarrow.feather import read_table as read_feather
+    from pyarrow.parquet import read_table
+
+    try:
+        return read_feather(path) if path.name.lower().endswith(".feather") else read_table(path)
+    except (OSError, ValueError, ArrowException) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise DataError(f"cannot read {path} as Parquet ({type(error).__name__}); save it again, or as CSV") from error
+
+
+def _sheet(path: Path, reading: Reading) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the rows of a workbook's sheet with their numbers: numbers, dates and texts as its cells hold them."""
+    _needs(path, "openpyxl", "tables")
+    from openpyxl import load_workbook
+    from openpyxl.utils.exceptions import InvalidFileException
+
+    try:
+        book = load_workbook(path, read_only=True, data_only=True)
+    except (BadZipFile, KeyError, ValueError, InvalidFileException) as error:
+        raise DataError(
+            f"cannot read {path} as a workbook ({type(error).__name__}); save it again, or as CSV"
+        ) from error
+    try:
+        names = list(map(str, book.sheetnames))
+        if (reading.sheet is None and len(names) > 1) or (reading.sheet or names[0]) not in names:
+            raise DataError(
+                f"{path} is a workbook of {len(names)} sheets, {', '.join(names)}: state the one with the table as "
+                f"sheet in {HERE}"
+            )
+        rows = list(book[reading.sheet or names[0]].iter_rows(values_only=True))
+    finally:
+        book.close()
+    width = max(map(len, rows), default=0)
+    for number, row in islice(enumerate(rows, start=1), reading.skip_lines, None):
+        yield number, ["" if cell is None else cell for cell in (*row, *(None,) * (width - len(row)))]
+
+
+def _statistics(path: Path, reading: Reading) -> Cells:
+    """Return the cells of a file of Stata, SAS or SPSS, with codes in the place of their labels."""
+    _needs(path, "pyreadstat", "tables")
+    import pyreadstat
+
+    read = {
+        ".dta": pyreadstat.read_dta,
+        ".sav": pyreadstat.read_sav,
+        ".xpt": pyreadstat.read_xport,
+        ".sas7bdat": pyreadstat.read_sas7bdat,
+    }[path.suffix.lower()]
+    encoding = None if reading.encoding == "utf-8" else reading.encoding  # else the file itself says it
+    try:
+        found, _ = read(path, encoding=encoding, output_format="dict")
+    except (pyreadstat.ReadstatError, pyreadstat.PyreadstatError, ValueError) as error:
+        raise DataError(
+            f"cannot read {path} as a file of Stata, SAS or SPSS ({type(error).__name__}); state encoding in {HERE} if "
+            "it has letters of another, else save it again, or as CSV"
+        ) from error
+    columns = [["" if _is_missing(value) else value for value in one] for one in found.values()]
+    lines = range(2, len(columns[0]) + 2 if columns else 2)
+    return Cells(head=[tidy(name) for name in found], column=columns.__getitem__, lines=lines)

@@ -1,0 +1,172 @@
+"""Look of delimited text, from its beginning: for refusals, and for a draft of a reading."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import json
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analytic_secagg.errors import DataError
+from analytic_secagg.site.reading import HERE, Reading
+from analytic_secagg.spelling import tidy
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars", " ": "blanks"}
+
+COMMENTS = ("#", "%", "//")
+"""Marks with which programs begin lines that are no rows."""
+
+
+def separator_of(path: Path, reading: Reading) -> str:
+    """Return the separator that a file is read with."""
+    return reading.separator or ("\t" if ".tsv" in path.name.lower()[-7:] else ",")
+
+
+def opened(path: Path, encoding: str) -> Any:
+    """Return a text file, without its byte order mark, and unpacked where its name ends in ``.gz``."""
+    encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
+    if path.name.lower().endswith(".gz"):
+        return gzip.open(path, "rt", encoding=encoding, newline="")
+    return path.open(encoding=encoding, newline="")
+
+
+def encoding_of(start: bytes) -> str:
+    """Return an encoding that fits the first bytes of a file; of Western letters that are no UTF-8, that of Windows."""
+    for mark, encoding in ((b"\xff\xfe\0\0", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
+        if start.startswith(mark):
+            return encoding
+    if start[1::2].count(0) > len(start) // 4:
+        return "utf-16-le"
+    if start[::2].count(0) > len(start) // 4:
+        return "utf-16-be"
+    try:
+        start.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(start) - 3:  # else the piece ends within a letter
+            return "cp1252" if not {*start} & {0x81, 0x8D, 0x8F, 0x90, 0x9D} else "latin-1"
+    return "utf-8"
+
+
+def first_bytes(path: Path) -> bytes:
+    """Return the beginning of a file, unpacked.
+
+    Raises:
+        DataError: it is packed, and damaged or cut off.
+    """
+    try:
+        with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
+            return file.read(2**16)
+    except (EOFError, zlib.error) as error:
+        raise DataError(f"{path} is compressed, and damaged or cut off; bring it here again") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Look of delimited text.
+
+    Args:
+        encoding: of its letters.
+        separator: between values.
+        skip_lines: lines before the first of a table's.
+        has_names: whether that line holds names, and not values.
+    """
+
+    encoding: str
+    separator: str
+    skip_lines: int
+    has_names: bool
+
+
+def look_at(path: Path) -> Look:
+    """Return what the beginning of delimited text looks like."""
+    start = first_bytes(path)
+    encoding = encoding_of(start)
+    lines = start.decode(encoding, errors="replace").lstrip("\ufeff").splitlines()
+    if len(start) == 2**16:
+        del lines[-1:]
+    if lines and (declared := re.fullmatch(r'"?sep=(.)"?\s*', lines[0])):
+        return _looked(encoding, declared[1], lines[1:], 0)
+    counted = {mark: _width(lines, mark) for mark in SEPARATORS}
+    separator = max(counted, key=lambda mark: (counted[mark][0], mark != " ", counted[mark][1]))
+    width = counted[separator][1]
+    skip = next((place for place, line in enumerate(lines) if len(_split(line, separator)) >= max(2, width - 1)), 0)
+    return _looked(encoding, separator, lines[skip:], skip)
+
+
+def _looked(encoding: str, separator: str, lines: list[str], skip: int) -> Look:
+    first, others = (_split(lines[0], separator), lines[1:]) if lines else ([], [])
+    below = [cell for line in others[:20] for cell in _split(line, separator)]
+    has_names = not any(is_number(cell) for cell in first) or not any(is_number(cell) for cell in below)
+    return Look(encoding=encoding, separator=separator, skip_lines=skip, has_names=has_names)
+
+
+def _width(lines: list[str], mark: str) -> tuple[float, int]:
+    """Return the fraction of the first lines that are split into one number of values, and that number."""
+    counts = Counter(len(_split(line, mark)) for line in lines[:100] if line.strip())
+    width, often = max(counts.items(), key=lambda item: (item[1], item[0]), default=(1, 0))
+    return (0.0, 1) if width == 1 else (often / counts.total(), width)
+
+
+def _split(line: str, mark: str) -> list[str]:
+    try:
+        return next(csv.reader([line.strip(" ") if mark == " " else line], delimiter=mark, skipinitialspace=True), [])
+    except csv.Error:
+        return []
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number with whatever marks."""
+    return bool(re.fullmatch(r"[-+\d.,]*\d[-+\d.,eE]*", text.strip()))
+
+
+def layout(path: Path, reading: Reading, head: Sequence[str], missing: Iterable[str] = ()) -> str:
+    """Return what a file looks like where it is laid out otherwise than it was read; empty where it is not.
+
+    Args:
+        path: the file.
+        reading: how it was read.
+        head: the names of columns that were found so.
+        missing: names that were not found, where that is known.
+    """
+    look, used = look_at(path), separator_of(path, reading)
+    if look.encoding.startswith("utf-16") and not reading.encoding.startswith("utf-16"):
+        return f'looks like {look.encoding}: state encoding = "{look.encoding}" in {HERE}'
+    if reading.names:
+        return ""
+    lines = first_bytes(path).decode(reading.encoding, errors="replace").lstrip("\ufeff").splitlines()
+    if not reading.comment and lines and lines[0].startswith(COMMENTS):
+        return f'begins with a comment: state comment = "{lines[0][0]}" in {HERE}'
+    if look.skip_lines > reading.skip_lines:
+        return (
+            f"looks as if its table began in line {look.skip_lines + 1}: state skip_lines = {look.skip_lines} in {HERE}"
+        )
+    if look.separator != used and len(head) < 2:
+        known = SEPARATORS.get(used, repr(used))
+        return (
+            f"looks separated by {SEPARATORS[look.separator]}, and {known} are read: state separator = "
+            f"{toml(look.separator)} in {HERE}"
+        )
+    if len(head) == 1 and any(mark in str(head[0]) for mark in ",;\t"):
+        return "has each line in quotation marks as a whole: export it again without, or take these away"
+    for place, line in enumerate(lines[:100]):
+        found = [tidy(cell) for cell in _split(line, used)]
+        if place > reading.skip_lines and missing and all(name in found for name in missing):
+            return f"has the names of its columns in line {place + 1}: state skip_lines = {place} in {HERE}"
+    if not look.has_names:
+        return (
+            f"looks as if no line of it names columns, since its first line holds numbers: state names = [...] in "
+            f"{HERE}, one for each of its {len(head)} columns in their order"
+        )
+    return ""
+
+
+def toml(value: str | list[str] | int) -> str:
+    """Return a text, a list of texts or a whole number as TOML writes it."""
+    return json.dumps(value, ensure_ascii=False)

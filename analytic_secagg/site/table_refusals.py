@@ -1,0 +1,168 @@
+"""Texts of refusals: what a file looks like, then what its site can state, then, last, what all sites can change.
+
+They count rows and name lines, columns and kinds of spelling. They hold no value of the table but public codes for a
+missing one (``MISSING_TEXTS``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from analytic_secagg.errors import DataError
+from analytic_secagg.site.reading import HERE, Reading
+from analytic_secagg.site.table_files import DELIMITED
+from analytic_secagg.site.table_look import is_number, layout
+from analytic_secagg.spelling import loose
+
+MISSING_TEXTS = frozenset(
+    {"na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "#null!", "none", "nil", ".", "-", "--", "?", "\\n", "unknown"}
+    | {"missing", "unbekannt", "k.a.", "nd", "n.d.", "#value!", "#div/0!", "#ref!"}
+)
+"""Public: what programs and people write in place of a missing value, loosely spelt."""
+
+
+def check_names(
+    source: str, reading: Reading, head: Sequence[str], wanted: Iterable[str], schema: Iterable[str]
+) -> None:
+    """Refuse a table whose columns are not each there once.
+
+    Args:
+        source: the file, or where a frame comes from.
+        reading: how it was read.
+        head: the names that it has.
+        wanted: the names that it must have, one for each of
+        schema: the schema's.
+
+    Raises:
+        DataError: what the file looks like and what to state.
+    """
+    pairs = list(zip(wanted, schema, strict=True))
+    missing = [(name, own) for name, own in pairs if head.count(name) != 1]
+    if not missing:
+        return
+    named = ", ".join(name for name, _ in missing)
+    needs = f"{source} needs each column of the schema once, and {named} {'is' if len(missing) == 1 else 'are'} not"
+    if source.lower().endswith(DELIMITED) and (looks := layout(Path(source), reading, head, [n for n, _ in missing])):
+        raise DataError(f"{source} {looks}. ({needs})")
+    if twice := [name for name, _ in missing if head.count(name) > 1]:
+        raise DataError(
+            f"{needs}: {', '.join(twice)} occurs several times. Give these columns names of their own, in the file, "
+            f"or by skip_lines = {reading.skip_lines + 1} and names = [...] in {HERE}"
+        )
+    for name, own in missing:
+        if near := [one for one in head if loose(one) == loose(name)]:
+            raise DataError(
+                f'{needs}: this file has it in another spelling. State name = "{near[0]}" in '
+                f"[client.reading.columns.{own}] of this site's own file"
+            )
+    raise DataError(
+        f"{needs}: it has {len(head)} columns of other names. Where this file names {missing[0][1]} otherwise, state "
+        f'name = "..." in [client.reading.columns.{missing[0][1]}] of this site\'s own file; only if no site can have '
+        "it, change the schema of all sites"
+    )
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+_DIGITS = r"[+-]?\d+"
+_GROUPS = r"[+-]?\d{1,3}"
+_KINDS = {
+    "underscores": r"[-+\d.,]*\d_\d[\d_.,]*",
+    "bounds": r"[<>≤≥]\s?=?\s?[-+\d.,]+.*",
+    "dates": r"\d{4}-\d{1,2}-\d{1,2}.*|\d{1,2}([./-])\d{1,2}\1\d{2,4}.*|\d{1,2}:\d{2}.*"
+    r"|\d{1,2}[- ]?[A-Za-z]{3}[- ]?\d{2,4}.*",
+    "blanks": rf"{_GROUPS}( \d{{3}})+([.,]\d+)?",
+    "apostrophes": rf"{_GROUPS}(['\u2019]\d{{3}})+([.,]\d+)?",
+    "both marks, comma last": rf"{_GROUPS}(\.\d{{3}})+,\d+",
+    "both marks, point last": rf"{_GROUPS}(,\d{{3}})+\.\d+",
+    "many commas": rf"{_GROUPS}(,\d{{3}}){{2,}}",
+    "many points": rf"{_GROUPS}(\.\d{{3}}){{2,}}",
+    "comma before three": rf"{_GROUPS},\d{{3}}",
+    "point before three": rf"{_GROUPS}\.\d{{3}}",
+    "comma": rf"{_DIGITS}?,\d+([eE][+-]?\d+)?",
+    "point": rf"{_DIGITS}?\.\d+([eE][+-]?\d+)?",
+    "infinite": r"[+-]?inf(inity)?|[+-]?\d[\d.]*e\+?\d{3,}",
+    "trailing sign": r"[\d.,]+-|\([\d.,]+\)",
+    "units": r"[-+]?[\d.,]+\s?[^\d\s].*",
+}
+_PATTERNS = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in _KINDS.items()}
+
+NUMBERS = frozenset({"blanks", "apostrophes", *(kind for kind in _KINDS if "comma" in kind or "point" in kind)})
+"""The kinds that are numbers with marks of their own."""
+
+
+def kind_of(text: str) -> str:
+    """Return how a tidy text is spelt that is no number: a kind of ``_KINDS``, ``missing code``, else ``texts``."""
+    if loose(text) in MISSING_TEXTS:
+        return "missing code"
+    return next((kind for kind, pattern in _PATTERNS.items() if pattern.fullmatch(text)), "texts")
+
+
+def of_numbers(name: str, texts: Sequence[str], reading: Reading) -> str:
+    """Return what texts look like that are no numbers, and what a site can do."""
+    kinds = Counter(map(kind_of, texts))
+    here = f"in {HERE}"
+    column = f"in [client.reading.columns.{name}] of this site's own file"
+    if marks := marks_of(kinds):
+        decimal, thousands, looks = marks
+        stated = [f'decimal = "{decimal}"'] * (decimal != reading.decimal)
+        stated += [f'thousands = "{thousands}"'] * (thousands not in (None, reading.thousands))
+        return f"{looks}: state {' and '.join(stated) or 'other marks'} {here}"
+    kind = kinds.most_common(1)[0][0]
+    if kind in ("comma before three", "point before three"):
+        mark, word = (",", "comma") if kind.startswith("comma") else (".", "point")
+        return (
+            f'they have a {word} before three digits, which may mark thousands or decimals: state thousands = "{mark}" '
+            f'or decimal = "{mark}" {here}, as whoever exported the file knows'
+        )
+    codes = sorted({text for text in texts if kind_of(text) == "missing code"})
+    return {
+        "missing code": f"they are {', '.join(codes)}, as people write what is missing: state missing = [...] {column}",
+        "underscores": "they have underscores between digits: correct them in the table",
+        "bounds": f"they are bounds as laboratories write them (less than, more than): agree with all sites what one "
+        f"counts as, and state recode = {{...}} {column}",
+        "dates": "they are dates or times: turn them into numbers that all sites mean alike (days since a visit, say)",
+        "infinite": "they are infinite or beyond what a number holds: correct them, or state them among missing "
+        f"{column}",
+        "trailing sign": "they have their sign behind them, or brackets for it: correct the export",
+        "units": "they have a unit or a remark behind the number: take it away in the table; a unit of its own is "
+        f"stated as factor {column}",
+    }.get(kind, f"they are texts: correct them, or state recode = {{...}} or missing = [...] {column}")
+
+
+def marks_of(kinds: Counter[str]) -> tuple[str, str | None, str] | None:
+    """Return decimal mark, thousands mark and words for what these kinds of spelling show; None where they do not."""
+    if kinds["both marks, comma last"] or kinds["many points"]:
+        return ",", ".", "they have a decimal comma and points between thousands"
+    if kinds["both marks, point last"] or kinds["many commas"]:
+        return ".", ",", "they have commas between thousands"
+    if kinds["comma"] and kinds["point before three"] and not kinds["point"]:
+        return ",", ".", "they have a decimal comma and points between thousands"
+    if kinds["point"] and kinds["comma before three"] and not kinds["comma"]:
+        return ".", ",", "they have commas between thousands"
+    decimal = "," if kinds["comma"] else "."
+    if kinds["blanks"]:
+        return decimal, " ", "they have blanks between thousands"
+    if kinds["apostrophes"]:
+        return decimal, "'", "they have apostrophes between thousands"
+    if kinds["comma"]:
+        return ",", None, "they have a decimal comma"
+    return (".", None, "they have a decimal point") if kinds["point"] else None
+
+
+def of_categories(name: str, texts: Sequence[str]) -> str:
+    """Return what texts look like that are no category, and what a site can do."""
+    column = f"in [client.reading.columns.{name}] of this site's own file"
+    if any("\ufffd" in text or re.search("[ÃÂ][\u0080-\u00bf]", text) for text in texts):
+        return f"their letters are broken, so the file has another encoding: state encoding in {HERE}"
+    if all(kind_of(text) == "missing code" for text in texts):
+        codes = ", ".join(sorted(set(texts)))
+        return f"they are {codes}, as people write what is missing: state missing = [...] {column}"
+    looks = "numbers, codes perhaps" if all(map(is_number, texts)) else "other texts"
+    return (
+        f"they are {looks}: state recode = {{...}} {column}, or missing = [...] there; only a category that is "
+        "new to everybody is added to the schema of all sites"
+    )

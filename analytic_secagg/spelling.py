@@ -1,0 +1,42 @@
+"""Spellings of one text: white space never makes a class, and a value written in two ways is one value."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from decimal import Decimal
+
+_PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
+_FORMULA = re.compile(r'="(.*)"')
+_GUARDED = re.compile(r"'(?=[-+=@])")
+
+
+def tidy(text: str) -> str:
+    r"""Return a text as it is meant, without what its file or spreadsheet added.
+
+    White space at its ends goes, inside it becomes one blank (no-break spaces are white space); letters are in their
+    composed form; the minus sign of typesetters is a minus. A spreadsheet's ``="007"`` is 007, and the apostrophe that
+    protects ``'-5`` from being a formula goes.
+
+    Example:
+        >>> tidy(" not\u00a0known ")
+        'not known'
+    """
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text).translate({0x2212: "-", 0x200B: None, 0xFEFF: None})
+    text = " ".join(text.split())
+    if text[:1] == "=" and (formula := _FORMULA.fullmatch(text)):
+        return tidy(formula[1])
+    return _GUARDED.sub("", text, count=1) if text[:1] == "'" else text
+
+
+def loose(text: str) -> str:
+    """Return what a tidy text has in common with its other spellings: small and capital letters, 1 and 1.0 and 01.
+
+    Example:
+        >>> loose("Male") == loose("male"), loose("1.0") == loose("1")
+        (True, True)
+    """
+    if _PLAIN.fullmatch(text):
+        return format(Decimal(text).normalize(), "f")
+    return text.casefold()

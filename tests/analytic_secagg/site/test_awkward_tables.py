@@ -1,0 +1,329 @@
+"""Files as people export them: each is read, with a reading of the site's own, or refused by its cause."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import importlib.util
+import math
+import re
+import tempfile
+import unicodedata
+from collections.abc import Callable
+from contextlib import suppress
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.awkward_tables import BASE, FEATURES, FILES, GERMAN, SCHEMA, TARGETS, VALUES, File, swap
+from support.extras import needs
+
+from analytic_secagg.__main__ import main as main_of_sites
+from analytic_secagg.errors import DataError
+from analytic_secagg.site.reading import Reading
+from analytic_secagg.site.schema_draft import draft
+from analytic_secagg.site.table import TableSchema
+from analytic_secagg.trial import Trial
+from simulations.__main__ import main
+
+
+def schema(folder: Path, text: str = SCHEMA) -> TableSchema:
+    (folder / "schema.toml").write_text(text, encoding="utf-8")
+    return TableSchema.read(folder / "schema.toml")
+
+
+def reading(folder: Path, text: str | None) -> Reading:
+    """The reading of a site's file, whose tables are given without ``client.reading.`` in front."""
+    said = "[client.reading]\n" + (text or "").replace("[columns.", "[client.reading.columns.")
+    (folder / "site.toml").write_text(said, encoding="utf-8")
+    return Reading.read(folder / "site.toml")
+
+
+def read(folder: Path, path: Path, own: str | None = None, of: str = SCHEMA) -> tuple[list[Any], list[Any]]:
+    rows = schema(folder, of).rows(path, reading(folder, own))
+    return rows.features.tolist(), rows.targets.tolist()
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_an_awkward_file_is_read_or_refused_by_its_cause(file: File, tmp_path: Path) -> None:
+    path = tmp_path / f"rows{file.suffix}"
+    path.write_bytes(file.text if isinstance(file.text, bytes) else file.text.encode())
+    if file.refused is not None:
+        with pytest.raises(DataError, match=file.refused) as refused:
+            read(tmp_path, path)
+        said = str(refused.value).replace(str(path), "")
+        assert not any(re.search(rf"(?<!line )\b{re.escape(value)}\b", said) for value in VALUES), said
+        assert said.index("schema of all") > said.index("client.reading") if "schema of all" in said else said
+    elif file.reading is None:
+        assert read(tmp_path, path) == (FEATURES, TARGETS)
+    if file.reading is not None:
+        assert read(tmp_path, path, file.reading) == (FEATURES, TARGETS)
+
+
+def test_there_are_sixty_of_them() -> None:
+    assert len({file.name for file in FILES}) == len(FILES) >= 60
+
+
+@pytest.mark.parametrize(
+    ("number", "own"),
+    [
+        ("1,20", 'thousands = ","'),
+        ("12,345.6", 'decimal = ","'),
+        ("1.234", 'decimal = ","'),
+        ("1,2345", 'thousands = ","'),
+        ("1e999", None),
+        ("0x10", None),
+        ("1 000", None),
+        ("٣²", None),
+    ],
+)
+def test_no_number_is_guessed(number: str, own: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(swap(("200.5", f'"{number}"')), encoding="utf-8")
+    with pytest.raises(DataError, match="column chol needs a finite number"):
+        read(tmp_path, path, own)
+
+
+@pytest.mark.parametrize(
+    ("own", "why"),
+    [
+        ('decimal = ","\nthousands = ","', "two marks"),
+        ('encoding = "windows"', "encoding is one that Python knows"),
+        ("header = true", r"\[client.reading\] has no place for header"),
+        ("[columns.age]\nfactor = 0.0", "needs factor above 0"),
+        ('[columns.wight]\nname = "x"', "has wight, and the schema has not"),
+        ("[columns.sex]\nfactor = 2.0", "texts have no unit"),
+        ('[columns.sex]\nrecode = { x = "d" }', "recode to one of f, m"),
+        ('[columns.age]\nrecode = { x = "old" }', "with a decimal point"),
+    ],
+)
+def test_readings_that_cannot_be(own: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(BASE)
+    with pytest.raises(ValueError, match=why):
+        read(tmp_path, tmp_path / "rows.csv", own)
+
+
+def test_white_space_and_composed_letters_make_no_class(tmp_path: Path) -> None:
+    text = SCHEMA.replace('"f", "m"', '"männlich ", " not  known"')
+    path = tmp_path / "rows.csv"
+    path.write_text(swap((",f,", f",{unicodedata.normalize('NFD', 'männlich')},"), (",m,", ",not known ,")))
+    assert read(tmp_path, path, of=text)[0] == FEATURES
+    path.write_text(swap((",f,", f",{'männlich'.encode().decode('latin-1')},"), (",m,", ",not known,")))
+    with pytest.raises(DataError, match="their letters are broken, so the file has another encoding"):
+        read(tmp_path, path, of=text)
+    with pytest.raises(ValueError, match="at least two different texts"):
+        schema(tmp_path, SCHEMA.replace('"f", "m"', '"f", "f "'))
+    both = SCHEMA.replace('"f", "m"', '"f", "F"')
+    path.write_text(swap((",m,", ",F,")))
+    assert read(tmp_path, path, of=both)[0] == FEATURES  # the schema tells them apart, so the file does
+
+
+def test_a_reading_is_no_part_of_what_all_sites_agree_on(tmp_path: Path) -> None:
+    published = "7ebe876720431ed365c5839b5bab7f0ca1168c4440d49ef030f3ccfcdac7652d"
+    assert schema(tmp_path).fingerprint == published  # of before there were readings; rosters pin it
+
+
+ARROW: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "dictionaries": lambda arrow: {"sex": arrow.array(["f", "m", "f"]).dictionary_encode()},
+    "decimals": lambda arrow: {"age": arrow.array([61, 57, 73], arrow.decimal128(10, 2))},
+    "half floats": lambda arrow: {"age": arrow.array(np.array([61, 57, 73], np.float16))},
+    "bytes": lambda arrow: {"sex": arrow.array([b"f", b"m ", b"f"])},
+    "texts": lambda arrow: {"chol": arrow.array(["200.5", "NA", " 1180.25"])},
+    "blanks": lambda arrow: {"outcome": arrow.array(["no ", "Yes", "yes"])},
+}
+
+
+@pytest.mark.parametrize("kind", ARROW)
+@pytest.mark.parametrize("suffix", [".parquet", ".feather"])
+def test_files_of_arrow(kind: str, suffix: str, tmp_path: Path) -> None:
+    needs("pyarrow")
+    import pyarrow
+    from pyarrow import feather, parquet
+
+    columns = {
+        "age": [61, 57, 73],
+        "chol": [200.5, None, 1180.25],
+        "sex": ["f", "m", "f"],
+        "outcome": ["no", "yes", "yes"],
+    } | ARROW[kind](pyarrow)
+    path = tmp_path / f"rows{suffix}"
+    if suffix == ".feather" and kind == "half floats":
+        columns["age"] = columns["age"].cast(pyarrow.float32())
+    table = pyarrow.table(columns)
+    if suffix == ".feather":
+        feather.write_feather(table, str(path))
+    else:
+        parquet.write_table(table, path)
+    assert read(tmp_path, path) == (FEATURES, TARGETS)
+
+
+def test_marks_are_for_texts_and_no_number_has_them(tmp_path: Path) -> None:
+    needs("pyarrow")
+    import pyarrow
+
+    text = {
+        "age": [61.0, 57.0, 73.0],
+        "chol": ["200,5", "-9,0", "1.180,25"],
+        "sex": ["f", "m", "f"],
+        "outcome": ["no", "yes", "yes"],
+    }
+    own = reading(tmp_path, 'decimal = ","\nthousands = "."\n[columns.chol]\nmissing = ["-9"]')
+    rows = schema(tmp_path).rows_of_frame(pyarrow.table(text), reading=own)
+    assert (rows.features.tolist(), rows.targets.tolist()) == (FEATURES, TARGETS)
+
+
+CODED = {"age": [61.0, 57.0, 73.0], "chol": [200.5, None, 1180.25], "sex": [2, 1, 2], "outcome": [0.0, 1.0, 1.0]}
+CODES = '[columns.sex]\nrecode = { 1 = "m", 2 = "f" }\n[columns.outcome]\nrecode = { 0 = "no", 1 = "yes" }'
+
+
+def sheet(book: Any, *above: list[str], title: str | None = None, **other: Any) -> None:
+    page = book.active if title is None else book.create_sheet(title)
+    columns = CODED | other
+    for row in (*above, list(columns), *map(list, zip(*columns.values(), strict=True))):
+        page.append(row)
+
+
+def test_workbooks(tmp_path: Path) -> None:
+    openpyxl = needs("openpyxl")
+    path = tmp_path / "rows.xlsx"
+    book = openpyxl.Workbook()
+    sheet(book)
+    book.save(path)
+    assert read(tmp_path, path, CODES) == (FEATURES, TARGETS)
+    sheet(book, ["Export"], ["of", "today"], title="Data")
+    book.save(path)
+    with pytest.raises(DataError, match="a workbook of 2 sheets, Sheet, Data: state"):
+        read(tmp_path, path, CODES)
+    assert read(tmp_path, path, f'sheet = "Data"\nskip_lines = 2\n{CODES}') == (FEATURES, TARGETS)
+    sheet(book, title="Dates", age=[datetime.date(1961, 1, 2)] * 3)
+    book.save(path)
+    with pytest.raises(DataError, match="3 of 3 rows have another text: they are dates or times"):
+        read(tmp_path, path, f'sheet = "Dates"\n{CODES}')
+    path.write_bytes(b"PK")
+    with pytest.raises(DataError, match="as a workbook"):
+        read(tmp_path, path)
+
+
+@pytest.mark.parametrize("suffix", [".dta", ".sav", ".xpt"])
+def test_files_of_stata_spss_and_sas(suffix: str, tmp_path: Path) -> None:
+    pyreadstat, pandas = needs("pyreadstat"), needs("pandas")
+    path = tmp_path / f"rows{suffix}"
+    how = {".dta": (pyreadstat.write_dta, {}), ".sav": (pyreadstat.write_sav, {})}
+    write, settings = how.get(suffix, (pyreadstat.write_xport, {"file_format_version": 5}))
+    write(pandas.DataFrame(CODED), path, **settings)
+    assert read(tmp_path, path, CODES) == (FEATURES, TARGETS)
+    path.write_bytes(b"nothing")
+    with pytest.raises(DataError, match="as a file of Stata, SAS or SPSS"):
+        read(tmp_path, path)
+
+
+@pytest.mark.parametrize(("suffix", "extra"), [(".xlsx", "tables"), (".sas7bdat", "tables"), (".feather", "parquet")])
+def test_without_its_library_a_file_says_what_to_do(
+    suffix: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DataError, match=rf"analytic-secagg\[{extra}\]"):
+        read(tmp_path, tmp_path / f"rows{suffix}")
+
+
+def test_a_site_and_a_comparison_read_so(tmp_path: Path, trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = trial.folder / "site-2"
+    site, table = folder / "site.toml", folder / "rows.csv"
+    said = site.read_text().replace('"rows.npz"', '"rows.csv"\ncolumns = "schema.toml"')
+    site.write_text(said + '\n[client.reading]\nseparator = ";"\ndecimal = ","\nthousands = "."\n')
+    schema(folder)
+    table.write_text(GERMAN + "".join(GERMAN.splitlines(keepends=True)[1:]) * 40, encoding="utf-8")
+    assert main_of_sites(["check-site", str(site)]) == 0
+    assert "123 rows of 5 features" in capsys.readouterr().out
+    words = [
+        "compare",
+        "--data",
+        str(table),
+        "--columns",
+        str(folder / "schema.toml"),
+        "--clients",
+        "4",
+        "--modes",
+        "plain",
+    ]
+    assert main([*words, "--reading", str(site)]) == 0
+    assert "98 training and 25 test rows, 5 features, 2 classes" in " ".join(capsys.readouterr().out.split())
+    assert main(words) == 2
+    assert "looks separated by semicolons" in capsys.readouterr().err
+    assert main(["compare", "--reading", str(site)]) == 2
+    assert "--reading is of a table with a schema" in capsys.readouterr().err
+    (folder / "none.toml").write_text("[client]")
+    assert main([*words, "--reading", str(folder / "none.toml")]) == 2
+    assert "needs a table [client.reading]" in capsys.readouterr().err
+
+
+def test_other_files_are_no_tables(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"rows\.json is no table: its name must end in one of \.csv"):
+        read(tmp_path, tmp_path / "rows.json")
+    with pytest.raises(DataError, match="No such file"):
+        read(tmp_path, tmp_path / "rows.csv.gz")
+
+
+NUMBERS = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**9), 10**9).map(float), st.just(float("nan"))
+)
+ROWS = st.lists(
+    st.tuples(NUMBERS, NUMBERS, st.sampled_from("fm"), st.sampled_from(["no", "yes"])), min_size=1, max_size=9
+)
+LAID_OUT = st.builds(
+    dict,
+    separator=st.sampled_from(",;\t|"),
+    decimal=st.sampled_from(".,"),
+    thousands=st.sampled_from([",", ".", " ", "'", None]),
+    encoding=st.sampled_from(["utf-8", "cp1252", "utf-16", "utf-16-le", "latin-1"]),
+    quote=st.sampled_from("\"'"),
+).filter(lambda how: how["decimal"] != how["thousands"] and how["quote"] != how["thousands"])
+
+
+def written(number: float, how: dict[str, Any]) -> str:
+    """The number as a spreadsheet of that country writes it: no exponent, groups of three."""
+    if math.isnan(number):
+        return ""
+    whole, _, rest = format(Decimal(repr(number)), "f").partition(".")
+    sign, digits = whole[: whole[0] == "-"], whole.lstrip("-")
+    grouped = format(int(digits), ",").replace(",", how["thousands"] or "")
+    return sign + grouped + (how["decimal"] + rest if rest else "")
+
+
+@given(rows=ROWS, how=LAID_OUT)
+def test_a_table_means_the_same_however_it_is_written(rows: list[tuple[Any, ...]], how: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.csv"
+        with path.open("w", encoding=how["encoding"], newline="") as file:
+            out = csv.writer(file, delimiter=how["separator"], quotechar=how["quote"])
+            out.writerow(["age", "chol", "sex", "outcome"])
+            out.writerows([written(age, how), written(chol, how), sex, label] for age, chol, sex, label in rows)
+        text = SCHEMA.replace("[columns.age]", '[columns.age]\nmissing = "flag"')
+        found = schema(Path(folder), text).rows(path, Reading.model_validate(how))
+    expected = [
+        [*(n for one in (age, chol) for n in ((0.0, 1.0) if math.isnan(one) else (one, 0.0))), sex == "f", sex == "m"]
+        for age, chol, sex, _ in rows
+    ]
+    assert found.features.tolist() == expected
+    assert found.targets.tolist() == [label == "yes" for *_, label in rows]
+
+
+@given(
+    file=st.sampled_from(FILES),
+    edits=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 12), st.binary(max_size=3)), min_size=1, max_size=4),
+    own=st.one_of(st.just(Reading()), LAID_OUT.map(Reading.model_validate)),
+)
+def test_a_damaged_file_is_read_or_refused_and_nothing_else(file: File, edits: list[Any], own: Reading) -> None:
+    raw = file.text if isinstance(file.text, bytes) else file.text.encode()
+    for place, length, new in edits:
+        raw = raw[: place % (len(raw) + 1)] + new + raw[place % (len(raw) + 1) + length :]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"rows{file.suffix}"
+        path.write_bytes(raw)
+        for attempt in (lambda: schema(Path(folder)).rows(path, own), lambda: draft(path, "outcome")):
+            with suppress(DataError):
+                attempt()

@@ -1,0 +1,142 @@
+"""Drafts of a schema and a reading read the file that they were made of, and name what a person must decide."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.awkward_tables import BASE, FILES, File
+from support.extras import needs
+
+from analytic_secagg.__main__ import main
+from analytic_secagg.errors import DataError
+from analytic_secagg.site.reading import Reading
+from analytic_secagg.site.schema_draft import draft
+from analytic_secagg.site.table import TableSchema
+
+BY_HAND = {
+    "a second line of units",
+    "R's write.table",
+    "a separator behind rows alone",
+    "other quotation marks",
+    "a quotation mark that is a text",
+    "a used column twice",
+    "a bound",
+}
+"""Files for which a person must say more than a draft can see."""
+
+
+@pytest.mark.parametrize(
+    "file",
+    [file for file in FILES if (file.reading or not file.refused) and file.name not in BY_HAND],
+    ids=lambda file: file.name,
+)
+def test_a_draft_reads_its_file(file: File, tmp_path: Path) -> None:
+    path = tmp_path / f"rows{file.suffix}"
+    path.write_bytes(file.text if isinstance(file.text, bytes) else file.text.encode())
+    names = ["column_1", "column_2", "column_3", "column_4"] if file.name == "no names" else None
+    found = draft(path, names[3] if names else "outcome")
+    (tmp_path / "columns.toml").write_text(found.schema, encoding="utf-8")
+    (tmp_path / "reading.toml").write_text(found.reading, encoding="utf-8")
+    schema = TableSchema.read(tmp_path / "columns.toml")
+    rows = schema.rows(path, Reading.read(tmp_path / "reading.toml"))
+    known = {"age", "chol", "sex", "outcome"} if names is None else set(names)
+    assert len(known - schema.columns.keys()) == (file.name in ("another language", "names in capitals"))
+    assert len(rows) == 3
+    if names is None and "chol" in schema.columns:
+        column = schema.columns["chol"]
+        assert not column.categories, "numbers are numbers, whatever their marks"
+
+
+LINES = """Kardiologie, Auszug vom 3. Februar
+
+Fall-Nr.;Alter;Geschlecht;Chol. (mmol/l);RR systolisch;RR systolisch ;Diagnose;Datum;Größe [cm];Bemerkung;Klinik
+"""
+
+
+def german(folder: Path) -> Path:
+    rng = random.Random(1)
+    rows = []
+    for i in range(60):
+        sex, chol = ("w" if i % 2 else " M"), ("-9" if i % 7 == 3 else f"{rng.uniform(3, 8):.2f}".replace(".", ","))
+        pressure, ill = ("k.A.", "1.120", "140")[i % 3], ("ja", "Ja", "nein")[i % 3]
+        text = "Rückruf" if i % 2 else f"Raum {i}"
+        day, cm = f"{i % 28 + 1}.03.2024", 150 + i % 30
+        rows.append(f"{7000 + i};{rng.randint(30, 80)};{sex};{chol};{pressure};1;{ill};{day};{cm};{text};Mitte\n")
+    path = folder / "heart.csv"
+    path.write_text(LINES + "".join(rows), encoding="cp1252")
+    return path
+
+
+def test_the_command_writes_both_files_and_says_what_a_person_decides(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["schema", "draft", str(german(tmp_path)), "--target", "diagnose", "--into", str(tmp_path)]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "Fall-Nr.: left out, whole numbers that all differ, a number of patients perhaps" in said
+    assert "RR systolisch: left out, several columns have this name" in said
+    assert "Datum: left out, dates, bounds or units in texts" in said
+    assert "Bemerkung: left out, 31 different texts" in said
+    assert "Klinik: left out, one text in all rows" in said
+    assert "Chol. (mmol/l): -9 taken for missing" in said
+    assert "read so: 60 rows of 6 features" in said
+    schema = TableSchema.read(tmp_path / "columns.toml")
+    assert schema.features == ("Alter", "Geschlecht=M", "Geschlecht=w", "chol", "chol is missing", "größe")
+    reading = Reading.read(tmp_path / "reading.toml")
+    assert (reading.separator, reading.decimal, reading.encoding, reading.skip_lines) == (";", ",", "cp1252", 2)
+    assert reading.columns["chol"].missing == {"-9"}
+    assert (reading.columns["größe"].name, reading.columns["chol"].name) == ("Größe [cm]", "Chol. (mmol/l)")
+    assert "7000" not in (tmp_path / "columns.toml").read_text()
+    assert main(words) == 2
+    assert "columns.toml: File exists; name another folder with --into" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("target", "why"), [("ill", "0 columns ill, and the target is one of age"), ("x", "2 columns x")]
+)
+def test_a_draft_needs_its_target(target: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("age,x,x\n1,2,3\n2,3,4\n")
+    with pytest.raises(DataError, match=why):
+        draft(tmp_path / "rows.csv", target)
+    with pytest.raises(DataError, match="No such file"):
+        draft(tmp_path / "none.csv", target)
+
+
+def test_what_a_draft_cannot_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rows.csv").write_text(BASE.replace("f,no", "f,"))
+    assert main(["schema", "draft", str(tmp_path / "rows.csv"), "--target", "sex", "--into", str(tmp_path)]) == 0
+    assert "outcome: left out, one text in all rows" in capsys.readouterr().out
+    (tmp_path / "columns.toml").unlink()
+    (tmp_path / "reading.toml").unlink()
+    (tmp_path / "rows.csv").write_text(BASE.replace("73,", "61,").replace("57,", "61,").replace("m,yes", ",yes"))
+    assert main(["schema", "draft", str(tmp_path / "rows.csv"), "--target", "outcome", "--into", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "age: left out, one value in all rows" in said
+    assert "sex: left out, one text in all rows" in said
+
+
+def test_whole_numbers_as_a_target_are_classes_and_reals_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("x,y,z\n" + "".join(f"{i / 7},{i % 3},{i * 0.3}\n" for i in range(40)))
+    assert 'categories = ["0", "1", "2"]' in draft(path, "y").schema
+    assert "categories =" not in draft(path, "z").schema
+
+
+def test_frames_have_drafts_too(tmp_path: Path) -> None:
+    needs("pyarrow")
+    import pyarrow
+    from pyarrow import parquet
+
+    made = {"age": np.arange(40) * 0.5, "sex": ["f", "m"] * 20, "ill": [True, False] * 20, "n": [None] * 40}
+    parquet.write_table(pyarrow.table(made), tmp_path / "rows.parquet")
+    found = draft(tmp_path / "rows.parquet", "ill")
+    (tmp_path / "columns.toml").write_text(found.schema)
+    (tmp_path / "reading.toml").write_text(found.reading)
+    rows = TableSchema.read(tmp_path / "columns.toml").rows(
+        tmp_path / "rows.parquet", Reading.read(tmp_path / "reading.toml")
+    )
+    assert rows.features.shape == (40, 3)
+    assert "n: left out, it is empty" in found.notes

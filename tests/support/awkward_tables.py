@@ -1,0 +1,160 @@
+"""Files as hospitals and analysts export them, all of the same three rows, and what is to become of each."""
+
+# ruff: noqa: E501, since the table has a line for each file
+
+from __future__ import annotations
+
+import gzip
+import re
+from dataclasses import dataclass
+
+SCHEMA = """
+missing_values = ["", "NA"]
+
+[columns.age]
+
+[columns.chol]
+missing = "flag"
+
+[columns.sex]
+categories = ["f", "m"]
+
+[columns.outcome]
+role = "target"
+categories = ["no", "yes"]
+"""
+BASE = "age,chol,sex,outcome\n61,200.5,f,no\n57,NA,m,yes\n73,1180.25,f,yes\n"
+FEATURES = [[61, 200.5, 0, 1, 0], [57, 0, 1, 0, 1], [73, 1180.25, 0, 1, 0]]
+TARGETS = [0, 1, 1]
+VALUES = ("61", "57", "73", "200", "1180", "1,180", "1.180", "25")
+
+
+def swap(*pairs: tuple[str, str], of: str = BASE) -> str:
+    for was, now in pairs:
+        assert was in of
+        of = of.replace(was, now)
+    return of
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that somebody exports.
+
+    Args:
+        name: what is awkward.
+        text: what is in it.
+        refused: the cause that is named without a reading; None where it is read so.
+        reading: with which it is read; None where it has to be changed.
+        suffix: of its name.
+    """
+
+    name: str
+    text: str | bytes
+    refused: str | None = None
+    reading: str | None = None
+    suffix: str = ".csv"
+
+
+SEMICOLONS = swap((",", ";"))
+GERMAN = swap(("200.5", "200,5"), ("1180.25", "1.180,25"), of=SEMICOLONS)
+WHOLE = swap(("200.5", "0200"), ("1180.25", "1180")).replace("0200", "200.5")
+
+FILES = [
+    File("as it should be", BASE),
+    # read as they are
+    File("byte order mark", "\ufeff" + BASE),
+    File("lines of Windows", BASE.replace("\n", "\r\n")),
+    File("lines of old Macs", BASE.replace("\n", "\r")),
+    File("no line end at the end", BASE.rstrip()),
+    File("blank lines", BASE.replace("\n", "\n\n")),
+    File("rows of nothing below, as spreadsheets leave them", BASE + ",,,\n , ,,\n"),
+    File("blanks around values", BASE.replace(",", " , ")),
+    File("no-break spaces", swap(("f,", "f\u00a0,"), ("61", "\u202f61"))),
+    File("a zero-width space", swap(("57", "\u200b57"))),
+    File("capital letters", swap((",f,", ",F,"), ("yes", "Yes"))),
+    File("all in quotation marks", re.sub(r"[^,\n]+", r'"\g<0>"', BASE)),
+    File("quotation marks behind a blank", swap(("f,", ' "f",'))),
+    File("a line sep=", "sep=;\n" + SEMICOLONS),
+    File("a line sep= for tabs", "sep=\t\r\n" + BASE.replace(",", "\t").replace("\n", "\r\n")),
+    File("other columns, one with all that a text may hold", swap(("61", '"Ada, ""A""\nB;",61'), ("age", "name,age"), ("57", "Bo,57"), ("73", ",73"))),
+    File("another column twice", swap(("age", "x,x,age"), ("61", "1,2,61"), ("57", "1,2,57"), ("73", "1,2,73"))),
+    File("names of rows, as R's write.csv gives them", swap(("age", '"",age'), ("61", '"1",61'), ("57", '"2",57'), ("73", '"3",73'))),
+    File("a separator at the end of all lines", BASE.replace("\n", ",\n")),
+    File("columns in another order", "outcome,sex,chol,age\nno,f,200.5,61\nyes,m,NA,57\nyes,f,1180.25,73\n"),
+    File("texts as formulas", swap(("61", '="61"'), ("f,no", '="f",no'))),
+    File("full-width digits", swap(("61", "６１"))),
+    File("Arabic digits", swap(("57", "٥٧"))),
+    File("whole numbers as reals", swap(("61", "61.0"), ("57", "5.7e1"), ("73", "+73."))),
+    File("zeros in front", swap(("61", "061"))),
+    File("packed", gzip.compress(BASE.encode()), suffix=".csv.gz"),
+    File("capital ending", BASE, suffix=".CSV"),
+    File("tabs in .tsv", BASE.replace(",", "\t"), suffix=".tsv"),
+    File("commas in .txt", BASE, suffix=".txt"),
+    # laid out otherwise
+    File("semicolons", SEMICOLONS, "looks separated by semicolons", 'separator = ";"'),
+    File("semicolons, decimal commas", GERMAN, "looks separated by semicolons", 'separator = ";"\ndecimal = ","\nthousands = "."'),
+    File("tabs in .csv", BASE.replace(",", "\t"), "looks separated by tabs", 'separator = "\\t"'),
+    File("bars", BASE.replace(",", "|"), "looks separated by vertical bars", 'separator = "|"'),
+    File("columns of blanks", BASE.replace(",", "   "), "looks separated by blanks", 'separator = " "'),
+    File("commas in .tsv", BASE, "looks separated by commas", 'separator = ","', suffix=".tsv"),
+    File("UTF-16 with its mark", BASE.encode("utf-16"), r"look like utf-16\.", 'encoding = "utf-16"'),
+    File("UTF-16 without", BASE.encode("utf-16-le"), "looks like utf-16-le", 'encoding = "utf-16-le"'),
+    File("Windows letters", swap(("age", "größe,age"), ("61", "1,61"), ("57", "1,57"), ("73", "1,73")).encode("cp1252"), "look like cp1252", 'encoding = "cp1252"'),
+    File("letters of Windows in values", swap(("age", "ort,age"), ("61", "Köln,61"), ("57", ",57"), ("73", ",73")).encode("latin-1"), "look like cp1252", 'encoding = "latin-1"'),
+    File("titles above", "Report of today\n\n" + BASE, "looks as if its table began in line 3: state skip_lines = 2", "skip_lines = 2"),
+    File("comments", "# made by a device\n" + BASE + "# end\n", "begins with a comment", 'comment = "#"'),
+    File("no names", BASE.partition("\n")[2], "no line of it names columns", 'names = ["age", "chol", "sex", "outcome"]'),
+    File("a second line of units", swap(("outcome\n", "outcome\nyears,mg/dl,,\n")), "column age needs a finite number, and 1 of 4 rows", 'skip_lines = 2\nnames = ["age", "chol", "sex", "outcome"]'),
+    File("R's write.table", '"age" "chol" "sex" "outcome"\n"1" 61 200.5 "f" "no"\n"2" 57 NA "m" "yes"\n"3" 73 1180.25 "f" "yes"\n', "looks separated by blanks", 'separator = " "\nskip_lines = 1\nnames = ["row", "age", "chol", "sex", "outcome"]'),
+    File("a separator behind rows alone", swap((",no\n", ",no,\n"), (",yes\n", ",yes,\n")), "one value more than there are names, at their end, empty", 'skip_lines = 1\nnames = ["age", "chol", "sex", "outcome", "nothing"]'),
+    File("rows of different length", swap(("200.5", "200,5")), "1 of 3 rows have another number"),
+    File("a total below", BASE + "Total,,,3\n", "column age needs a finite number, and 1 of 4 rows have another text: they are texts"),
+    File("each line in quotation marks", "".join(f'"{line}"\n' for line in BASE.splitlines()), "each line in quotation marks as a whole"),
+    File("other quotation marks", swap(("f,", "'f',"), ("m,", "'m',")), "column sex needs one of f, m", "quote = \"'\""),
+    File("a quotation mark that is a text", swap(("age", "note,age"), ("61", '"tube,61'), ("57", ",57"), ("73", ",73")), "line 2: it must be CSV in UTF-8", 'quote = ""'),
+    File("cut off", gzip.compress(BASE.encode())[:-12], "cut off", suffix=".csv.gz"),
+    File("nothing", "", "needs each column of the schema once"),
+    # named otherwise
+    File("names in capitals", swap(("age", "AGE")), 'another spelling. State name = "AGE"', '[columns.age]\nname = "AGE"'),
+    File("names with blanks", swap(("age", " age "))),
+    File("another language", swap(("age", "Alter (Jahre)")), r'state name = "\.\.\." in \[client\.reading\.columns\.age\]', '[columns.age]\nname = "Alter (Jahre)"'),
+    File("a used column twice", swap(("age", "age,age"), ("61", "61,0"), ("57", "57,0"), ("73", "73,0")), "age occurs several times", 'skip_lines = 1\nnames = ["age", "age2", "chol", "sex", "outcome"]'),
+    # numbers written otherwise
+    File("decimal commas in quotation marks", swap(("200.5", '"200,5"'), ("1180.25", '"1180,25"')), "2 of 3 rows have another text: they have a decimal comma: state decimal", 'decimal = ","'),
+    File("decimal commas alone", swap(("200.5", "200,5"), ("1180.25", "1180,25"), of=SEMICOLONS), "semicolons", 'separator = ";"\ndecimal = ","'),
+    File("thousands of America", swap(("1180.25", '"1,180.25"')), 'commas between thousands: state thousands = ","', 'thousands = ","'),
+    File("thousands of Germany", swap(("200.5", '"200,5"'), ("1180.25", '"1.180,25"')), 'state decimal = "," and thousands = "."', 'decimal = ","\nthousands = "."'),
+    File("thousands of Sweden", swap(("1180.25", "1\u00a0180.25")), "blanks between thousands", 'thousands = " "'),
+    File("thousands of France", swap(("1180.25", '"1\u202f180,25"'), ("200.5", '"200,5"')), 'state decimal = "," and thousands = " "', 'decimal = ","\nthousands = " "'),
+    File("thousands of Switzerland", swap(("1180.25", "1'180.25")), "apostrophes between thousands", "thousands = \"'\""),
+    File("thousands of Swiss printers", swap(("1180.25", "1’180.25")), "apostrophes between thousands", "thousands = \"'\""),
+    File("three digits behind a comma", swap(("200.5", '"200,500"')), "may mark thousands or decimals", None),
+    File("underscores", swap(("1180.25", "1_180.25")), "underscores between digits"),
+    File("a bound", swap(("200.5", "<300")), "bounds as laboratories write them", '[columns.chol]\nrecode = { "<300" = "200.5" }'),
+    File("a unit behind the number", swap(("200.5", "200.5 mg/dl")), "a unit or a remark behind the number"),
+    File("percent", swap(("61", "61%")), "a unit or a remark behind the number"),
+    File("dates", swap(("61", "1961-03-02")), "they are dates or times"),
+    File("dates of Europe", swap(("61", "02.03.1961")), "they are dates or times"),
+    File("times", swap(("61", "12:30")), "they are dates or times"),
+    File("infinity", swap(("200.5", "inf")), "infinite"),
+    File("a sign behind", swap(("200.5", "200.5-")), "sign behind them"),
+    File("an accountant's minus", swap(("200.5", "(200.5)")), "sign behind them, or brackets"),
+    File("another unit", swap(("200.5", "100.25"), ("1180.25", "590.125")), None, "[columns.chol]\nfactor = 2.0"),
+    File("another unit and zero", swap(("200.5", "433"), ("1180.25", "2392.5")), None, "[columns.chol]\nfactor = 0.5\nadd = -16.0"),
+    # missing otherwise
+    *(
+        File(f"{code} for missing", swap(("NA", code)), re.escape(f"they are {code}, as people write what is missing"), f"[columns.chol]\nmissing = ['{code}']")
+        for code in ("?", ".", "n/a", "NaN", "NULL", "None", "#N/A", "#DIV/0!", "unknown", "k.A.", "\\N", "-")
+    ),
+    File("na for NA", swap(("NA", "na"))),
+    File("-9 for missing", swap(("NA", "-9")), None, '[columns.chol]\nmissing = ["-9"]'),
+    File("-9 as a real", swap(("NA", "-9.00")), None, '[columns.chol]\nmissing = ["-9"]'),
+    File("0 for missing in one column", swap(("NA", "0")), None, '[columns.chol]\nmissing = ["0"]'),
+    File("a code in all columns", swap(("NA", "999")), None, 'missing = ["999"]'),
+    File("a missing target", swap(("f,no", "f,")), r"it is missing in 1 of 3 rows\. Repair the table or leave these rows out of it$"),
+    # classes written otherwise
+    File("codes for classes", swap((",f,", ",2,"), (",m,", ",1,")), "they are numbers, codes perhaps: state recode", '[columns.sex]\nrecode = { "1" = "m", "2" = "f" }'),
+    File("codes as reals", swap((",f,", ",2.0,"), (",m,", ",1.0,")), "they are numbers, codes perhaps", '[columns.sex]\nrecode = { "1" = "m", "2" = "f" }'),
+    File("words for classes", swap((",f,", ",Frau,"), (",m,", ",Mann,")), "they are other texts: state recode", '[columns.sex]\nrecode = { Frau = "f", mann = "m" }'),
+    File("truths for classes", swap((",no", ",FALSE"), (",yes", ",TRUE")), "column outcome needs one of no, yes", '[columns.outcome]\nrecode = { "false" = "no", "true" = "yes" }'),
+]  # fmt: skip
