@@ -77,7 +77,8 @@ def test_the_page_of_model_files_names_all_that_is_in_them(tmp_path: Path) -> No
         assert {re.sub(r"\.\d+$", ".0", array) for array in held} == named - {"classifier.1", "transform.1"}
 
 
-ENCRYPTED = ("encrypted-sums.md", "wire-format.md")
+EXTRAS = {"encrypted-sums.md": "tenseal", "wire-format.md": "tenseal", "average-with-flower.md": "flwr"}
+"""The optional module of each page whose snippets cannot do without one."""
 
 
 def _snippets(page: Path) -> list[str]:
@@ -87,8 +88,8 @@ def _snippets(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", [page for page in PAGES if _snippets(page)], ids=lambda page: page.name)
 def test_every_python_snippet_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The snippets of a page in their order, as a reader would run them."""
-    if page.name in ENCRYPTED:
-        needs("tenseal")
+    if page.name in EXTRAS:
+        needs(EXTRAS[page.name])
     monkeypatch.chdir(tmp_path)
     _write_features(tmp_path / "features.npz")
     names: dict[str, object] = {"__name__": "__snippet__"}
