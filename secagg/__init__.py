@@ -11,6 +11,7 @@ implementation and may change.
 array([13,  2])
 """
 
+from secagg.array_sum import SumSpec
 from secagg.beacon import seed_of_beacon
 from secagg.committee.protocol import CommitteeSum
 from secagg.config import new_session_id
@@ -36,6 +37,8 @@ from secagg.layout import IntVector, Layout
 from secagg.masked.assumptions import Assumptions
 from secagg.masked.protocol import MaskedSum
 from secagg.masked.series import MaskedSeries
+from secagg.mean import MeanResult, MeanSpec
+from secagg.one_call import secure_mean, secure_sum
 from secagg.plain import PlainSum
 from secagg.policy import ClientPolicy, NoiseDemand
 from secagg.primitives.identity import IdentityKey
@@ -66,6 +69,8 @@ __all__ = [
     "MalformedMessageError",
     "MaskedSeries",
     "MaskedSum",
+    "MeanResult",
+    "MeanSpec",
     "NoiseDemand",
     "PartyId",
     "PartySecrets",
@@ -84,10 +89,13 @@ __all__ = [
     "SumOutOfBoundsError",
     "SumProtocol",
     "SumResult",
+    "SumSpec",
     "TooFewSurvivorsError",
     "check_evidence",
     "new_session_id",
     "os_entropy",
     "run_in_memory",
+    "secure_mean",
+    "secure_sum",
     "seed_of_beacon",
 ]

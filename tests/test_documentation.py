@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ def test_the_page_of_model_files_names_all_that_is_in_them(tmp_path: Path) -> No
         assert {re.sub(r"\.\d+$", ".0", array) for array in held} == named - {"classifier.1", "transform.1"}
 
 
-ENCRYPTED = ("encrypted-sums.md", "wire-format.md")
+EXTRAS = {"encrypted-sums.md": "tenseal", "wire-format.md": "tenseal", "average-with-flower.md": "flwr"}
+"""The optional module of each page whose snippets cannot do without one."""
 
 
 def _snippets(page: Path) -> list[str]:
@@ -86,12 +88,14 @@ def _snippets(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", [page for page in PAGES if _snippets(page)], ids=lambda page: page.name)
 def test_every_python_snippet_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The snippets of a page in their order, as a reader would run them."""
-    if page.name in ENCRYPTED:
-        needs("tenseal")
+    if page.name in EXTRAS:
+        needs(EXTRAS[page.name])
     monkeypatch.chdir(tmp_path)
     _write_features(tmp_path / "features.npz")
     names: dict[str, object] = {"__name__": "__snippet__"}
     for snippet in _snippets(page):
+        if "import torch" in snippet and find_spec("torch") is None:
+            continue
         exec(compile(snippet, page.name, "exec"), names)
 
 

@@ -1,0 +1,379 @@
+"""Flower's own strategies over a secure mean: a strategy around another one, and a mod for the client.
+
+``SecureMean(FedAvg(...))`` samples, sends and aggregates as the inner strategy does, but what it aggregates is one
+reply: the mean of the clients' updates, made by a masked sum. A round takes three further exchanges: keys, shares and
+unmasking. No code of Flower is changed.
+
+Both sides state the same ``MeanTerms``; the sum admits no client with others. Without identities the server must be
+semi-honest: it may look, but not lie.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedProx, FedYogi, Strategy
+from numpy.typing import NDArray
+
+from analytic_secagg.errors import UsageError
+from analytic_secagg.flower.wire import pack, unpack
+from analytic_secagg.site.errors import REASONS, Refusal, WireError
+from secagg import (
+    ClientPolicy,
+    IntVector,
+    MaskedSum,
+    MeanSpec,
+    PartyId,
+    RemoteProtocolError,
+    SecureSumError,
+    ServerSession,
+    new_session_id,
+)
+from secagg.config import MAX_CLIENTS
+
+LOG = logging.getLogger("flwr")
+
+PLAN = "secure-mean"
+"""The record of this mean in a message, beside the app's own; and in a node's state."""
+
+TAKEN = (FedAvg, FedProx, FedAvgM, FedAdam, FedYogi, FedAdagrad)
+"""Strategies that use nothing of replies but their weighted mean."""
+
+Model = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanTerms:
+    """What a federation agrees on before it trains: server and clients state the same.
+
+    Args:
+        max_weight: largest number of examples of a client.
+        metrics: names of the numbers that are averaged; a client's other ones are not sent.
+        clip: largest absolute change of a number in a round that is not clipped. In four bytes the default is fine
+            for every model, so that scales are never changed, and say nothing.
+        entry_bytes: 2, 3 or 4 bytes a number.
+        weighted_by: the metric that holds a client's number of examples.
+
+    Example:
+        >>> MeanTerms(max_weight=500, metrics=("train_loss",)).spec((("w", (2,)),), 10).layout.wire_bytes
+        18
+    """
+
+    max_weight: int
+    metrics: tuple[str, ...] = ()
+    clip: float = 8.0
+    entry_bytes: int = 4
+    weighted_by: str = "num-examples"
+
+    def spec(self, shapes: tuple[tuple[str, tuple[int, ...]], ...], n_clients: int) -> MeanSpec:
+        """Return the mean of updates of a model with these float arrays."""
+        return MeanSpec.of(
+            {name: np.broadcast_to(np.float64(0), shape) for name, shape in shapes},
+            n_clients=n_clients,
+            clip=self.clip,
+            max_weight=self.max_weight,
+            entry_bytes=self.entry_bytes,
+            metrics=self.metrics,
+        )
+
+
+def floats_of(record: ArrayRecord) -> dict[str, NDArray[Any]]:
+    """Return the float arrays of a model. Counters and other whole numbers are no part of a mean."""
+    arrays = {name: array.numpy() for name, array in record.items()}
+    return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
+
+
+def digest_of(record: ArrayRecord) -> bytes:
+    """Return what all clients must have received: the hash of every array of a model."""
+    digest = hashlib.sha256()
+    for name, array in record.items():
+        values = array.numpy()
+        digest.update(repr((name, values.dtype.str, values.shape, len(values.tobytes()))).encode() + values.tobytes())
+    return digest.digest()
+
+
+def _sum_of(terms: MeanTerms, plan: Mapping[str, Any]) -> tuple[MeanSpec, MaskedSum]:
+    """The mean of a round, and its sum."""
+    shapes = tuple((str(name), tuple(map(int, shape))) for name, shape in json.loads(plan["shapes"]))
+    if type(plan["clients"]) is not int or plan["clients"] > MAX_CLIENTS:
+        raise UsageError(f"a mean has a number of clients, at most {MAX_CLIENTS}; the server stated something else")
+    clients = tuple(range(1, plan["clients"] + 1))
+    spec = terms.spec(shapes, len(clients))
+    return spec, MaskedSum(layout=spec.layout, clients=clients, session_id=plan["session"], context=plan["model"])
+
+
+class SecureMean(Strategy):
+    """A strategy around another one, to which it hands the secure mean of all replies as its only reply.
+
+    A round in which too few clients stay leaves the model as it is. Where they left after vectors were sent, or a mean
+    changed nothing, nodes refuse further rounds over that model: begin a new run.
+
+    Args:
+        strategy: FedAvg, FedProx, FedAvgM, FedAdam, FedYogi or FedAdagrad. What looks at single replies (Krum,
+            medians, trimmed means) cannot be aggregated over a sum, and is refused.
+        terms: as the clients state them.
+        timeout: seconds to wait for the answers of one exchange.
+
+    Raises:
+        UsageError: another strategy, or terms that do not fit it.
+
+    Example:
+        >>> SecureMean(FedAvg(), MeanTerms(max_weight=500)).strategy.fraction_train
+        1.0
+    """
+
+    def __init__(self, strategy: Strategy, terms: MeanTerms, *, timeout: float = 3600) -> None:
+        if type(strategy) not in TAKEN:
+            taken = ", ".join(kind.__name__ for kind in TAKEN)
+            raise UsageError(
+                f"a secure mean serves strategies that use nothing but the mean of replies: {taken}; not "
+                f"{type(strategy).__name__}"
+            )
+        assert isinstance(strategy, FedAvg)
+        if strategy.weighted_by_key != terms.weighted_by:
+            raise UsageError(
+                f"the strategy weighs by {strategy.weighted_by_key!r} and the terms by {terms.weighted_by!r}; state one"
+            )
+        self.strategy, self._terms, self._timeout = strategy, terms, timeout
+        self._round: _Round | None = None
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Agree on keys and shares with the clients that the inner strategy samples; then let it ask for training."""
+        messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
+        self._round = None
+        if not messages:
+            return []
+        opened = _Round(self._terms, arrays, messages, grid, self._timeout)
+        try:
+            deliveries = opened.set_up()
+        except SecureSumError as error:
+            LOG.error("secure mean of round %s: %s", server_round, error)
+            return []
+        self._round = opened
+        return deliveries
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Hand the mean of the masked updates to the inner strategy."""
+        if self._round is None:
+            return None, None
+        opened, self._round = self._round, None
+        try:
+            reply = opened.mean(list(replies))
+        except SecureSumError as error:
+            LOG.error("secure mean of round %s: %s", server_round, error)
+            return None, None
+        arrays, metrics = self.strategy.aggregate_train(server_round, [reply])
+        if arrays is not None:
+            arrays.update(opened.whole_numbers)  # which Flower's strategies turn into float64
+        return arrays, metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """As the inner strategy does. Evaluations are not hidden: each client's metrics travel as they are."""
+        return self.strategy.configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """As the inner strategy does."""
+        return self.strategy.aggregate_evaluate(server_round, replies)
+
+    def summary(self) -> None:
+        """As the inner strategy does."""
+        self.strategy.summary()
+
+
+class _Round:
+    """The server's side of one round."""
+
+    def __init__(
+        self, terms: MeanTerms, arrays: ArrayRecord, messages: list[Message], grid: Grid, timeout: float
+    ) -> None:
+        self._arrays, self._grid, self._timeout, self._terms = arrays, grid, timeout, terms
+        self._messages = {message.metadata.dst_node_id: message for message in messages}
+        self._party: dict[int, PartyId] = {node: place for place, node in enumerate(sorted(self._messages), 1)}
+        floats = floats_of(arrays)
+        self.whole_numbers = {name: array for name, array in arrays.items() if name not in floats}
+        shapes = [(name, array.shape) for name, array in floats.items()]
+        self._plan: dict[str, Any] = {
+            "session": new_session_id(),
+            "clients": len(messages),
+            "shapes": json.dumps(shapes),
+            "model": digest_of(arrays),
+        }
+        self._spec, sum_ = _sum_of(terms, self._plan)
+        self._session: ServerSession = sum_.server()
+
+    def set_up(self) -> list[Message]:
+        """Exchange keys and shares, and return the inner strategy's messages with what clients need to mask."""
+        self._take(self._exchange("keys", dict.fromkeys(self._party, b""), self._plan))
+        self._take(self._exchange("shares", self._close()))
+        asked = []
+        for node, delivery in self._close().items():
+            content = RecordDict(dict(self._messages[node].content))
+            content[PLAN] = ConfigRecord({"stage": "train", "content": delivery})
+            asked.append(Message(content, node, self._messages[node].metadata.message_type))
+        return asked
+
+    def mean(self, replies: list[Message]) -> Message:
+        """Unmask the sum of what came, and return it as one reply to the inner strategy."""
+        self._take(replies)
+        self._take(self._exchange("unmask", self._close()))
+        self._close()
+        assert self._session.result is not None
+        mean = self._spec.mean(self._session.result)
+        if mean.clipped:
+            LOG.warning("secure mean: clipped numbers by array: %s", dict(mean.clipped))
+        model = {name: array.numpy() for name, array in self._arrays.items()}
+        model |= {name: (model[name] + update).astype(model[name].dtype) for name, update in mean.arrays.items()}
+        reply = next(reply for reply in replies if not reply.has_error())
+        metrics = MetricRecord({self._terms.weighted_by: mean.weight, **mean.metrics})
+        whole = copy(reply)
+        whole.content = RecordDict(
+            {
+                "arrays": ArrayRecord({name: Array(np.asarray(array)) for name, array in model.items()}),
+                "metrics": metrics,
+            }
+        )
+        return whole
+
+    def _exchange(
+        self, stage: str, contents: Mapping[int, bytes], more: Mapping[str, Any] | None = None
+    ) -> list[Message]:
+        messages = []
+        for node, content in contents.items():
+            plan = ConfigRecord({"stage": stage, "content": content, "party": self._party[node], **(more or {})})
+            messages.append(Message(RecordDict({PLAN: plan}), node, "train"))
+        return list(self._grid.send_and_receive(messages, timeout=self._timeout))
+
+    def _take(self, replies: list[Message]) -> None:
+        for reply in replies:
+            party = self._party.get(reply.metadata.src_node_id)
+            if party is not None and not reply.has_error():
+                with suppress(WireError, RemoteProtocolError):  # as if it had not answered
+                    self._session.receive(party, unpack(reply.content))
+
+    def _close(self) -> dict[int, bytes]:
+        nodes = {party: node for node, party in self._party.items()}
+        return {nodes[party]: request for party, request in self._session.close_round().items()}
+
+
+class SecureMeanMod:
+    """A mod of a ClientApp whose updates leave under masks only: ``ClientApp(mods=[SecureMeanMod(terms)])``.
+
+    It answers keys, shares and unmasking itself, and lets the app train in between. A request to train without a
+    secure mean is refused, and so is a second one over the same model in a run: two means over clients that differ by
+    one would show that client. Its session lies in the node's state, with its secrets.
+
+    Args:
+        terms: as the server states them.
+        policy: what this client asks of the sum; None asks for three clients and survivors, and for no identities.
+
+    Example:
+        >>> from flwr.clientapp import ClientApp
+        >>> app = ClientApp(mods=[SecureMeanMod(MeanTerms(max_weight=500))])
+    """
+
+    def __init__(self, terms: MeanTerms, *, policy: ClientPolicy | None = None) -> None:
+        self._terms, self._policy = terms, policy or ClientPolicy(min_corruption=0.0)
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Answer a message of a secure mean, or let the app answer what is no training."""
+        if PLAN not in message.content:
+            if message.metadata.message_type.split(".")[0] == "train":
+                return self._refuse(message, "the server asks for an update without a secure mean")
+            return call_next(message, context)
+        plan: Any = message.content[PLAN]
+        try:
+            stage, content = plan["stage"], plan["content"]
+            if stage == "keys":
+                return Message(pack(self._begin(plan, context)), reply_to=message)
+            if stage == "train":
+                self._check_model(message, context)
+            else:
+                return Message(pack(self._go_on(content, context, _no_vector)), reply_to=message)
+        except _NOT_OURS as error:
+            return self._refuse(message, error)
+        del message.content[PLAN]
+        reply = call_next(message, context)
+        if reply.has_error():
+            return reply
+        try:
+            vector = self._vector(message, reply, context)
+            return Message(pack(self._go_on(content, context, vector)), reply_to=message)
+        except _NOT_OURS as error:
+            return self._refuse(message, error)
+
+    def _begin(self, plan: Any, context: Context) -> bytes:
+        _, sum_ = _sum_of(self._terms, plan)
+        self._policy.check(sum_)
+        stored: Any = context.state.get(PLAN, {"used": []})
+        if plan["model"] in stored["used"]:
+            raise UsageError("this node's update of this model is in a sum already; a second one could expose it")
+        session = sum_.client(int(plan["party"]), _no_vector)
+        said = session.start()
+        kept = {name: plan[name] for name in ("session", "clients", "shapes", "model", "party")}
+        context.state[PLAN] = ConfigRecord({**kept, "used": stored["used"], "snapshot": session.snapshot()})
+        return said or b""
+
+    def _check_model(self, message: Message, context: Context) -> None:
+        kept: Any = context.state[PLAN]
+        if digest_of(_only(message.content.array_records)) != kept["model"]:
+            raise UsageError("the model to train is another one than this round agreed on")
+
+    def _vector(self, message: Message, reply: Message, context: Context) -> IntVector:
+        kept: Any = context.state[PLAN]
+        spec, _ = _sum_of(self._terms, kept)
+        before = floats_of(_only(message.content.array_records))
+        after = floats_of(_only(reply.content.array_records))
+        if set(before) != set(after):
+            raise UsageError("the app must return the arrays that it was sent")
+        metrics: Mapping[str, Any] = _only(reply.content.metric_records)
+        updates = {name: after[name].astype(np.float64) - before[name] for name in before}
+        named = {name: metrics[name] for name in self._terms.metrics}
+        return spec.vector(updates, weight=metrics[self._terms.weighted_by], metrics=named)
+
+    def _go_on(self, request: Any, context: Context, contribution: Any) -> bytes:
+        kept: Any = context.state[PLAN]
+        _, sum_ = _sum_of(self._terms, kept)
+        session = sum_.client(int(kept["party"]), contribution)
+        session.restore(kept["snapshot"])
+        said = session.receive(request)
+        kept["snapshot"] = session.snapshot()
+        if contribution is not _no_vector:
+            kept["used"] = [*kept["used"], kept["model"]]
+        return said or b""
+
+    def _refuse(self, message: Message, reason: object) -> Message:
+        """Say no, and why only in this node's own log."""
+        LOG.error("secure mean: refused: %s", reason)
+        return Message(Error(code=Refusal.DECLINED, reason=REASONS[Refusal.DECLINED]), reply_to=message)
+
+
+def _no_vector() -> IntVector:
+    raise AssertionError("no vector is asked for before the shares are there")
+
+
+def _only(records: Mapping[str, Any]) -> Any:
+    """The one record of a kind."""
+    if len(records) != 1:
+        raise UsageError(f"exactly one record of arrays and one of metrics is needed, not {len(records)}")
+    return next(iter(records.values()))
+
+
+_NOT_OURS = (SecureSumError, UsageError, LookupError, TypeError, ValueError)
+"""What a server's, or an app's, wrong message raises."""

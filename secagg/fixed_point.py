@@ -1,0 +1,222 @@
+"""Real arrays as multiples of a public step: the one lossy step of a secure mean, with its bound.
+
+A number x of weight w becomes the integer y = w x 2^shift, rounded. The step 2^-shift is a power of two, so scaling
+is exact. Before that x is clipped to [-2^exponent, 2^exponent], and clipped numbers are counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from secagg.entropy import Entropy
+from secagg.errors import ConfigurationError, InvalidVectorError
+from secagg.layout import IntVector
+
+FloatArray = NDArray[np.float64]
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+"""Name and shape of each array, in the order in which they fill a vector."""
+
+Rounding = Literal["stochastic", "nearest"]
+"""``stochastic``: up with the probability of the fraction, so that the mean of many roundings is the number itself.
+``nearest``: to the nearest integer, half of the largest error, and small numbers always become 0."""
+
+LOWEST, HIGHEST = -64, 64
+"""Binary exponents that a clip may have."""
+
+MAX_ENTRY_BYTES = 6
+"""Widest entry: integers below 2^47, which float64 tells from their neighbours by far more than a rounding error."""
+
+REAL, WHOLE, NUMBER = "f", "iub", "fiu"
+"""Kinds of dtype: real numbers, whole ones and truth values, and either number."""
+
+_WANTED = {
+    REAL: "float16, float32 or float64",
+    WHOLE: "whole numbers of at most 64 bits",
+    NUMBER: "a number of at most 64 bits",
+}
+
+_CHUNK = 1 << 18
+"""Numbers that are rounded at once, so that intermediate arrays stay in the cache."""
+
+
+def check_shapes(shapes: Shapes) -> None:
+    """Refuse shapes that make no vector.
+
+    Raises:
+        ConfigurationError: which name or shape, and what to do.
+    """
+    if not shapes or len({name for name, _ in shapes}) != len(shapes):
+        raise ConfigurationError(f"at least one array is needed, each of another name, not {[n for n, _ in shapes]}")
+    for name, shape in shapes:
+        if type(name) is not str or type(shape) is not tuple or any(type(length) is not int for length in shape):
+            raise ConfigurationError(f"an array needs a str name and a shape of plain ints, not {name!r} and {shape!r}")
+        if size_of(shape) < 1:
+            raise ConfigurationError(f"array {name!r}: shape {shape} has no numbers; leave the array out")
+
+
+def check_entry_bytes(entry_bytes: int, allowed: Sequence[int]) -> None:
+    """Refuse a width that is not offered.
+
+    Raises:
+        ConfigurationError: which widths are.
+    """
+    if type(entry_bytes) is not int or entry_bytes not in allowed:
+        raise ConfigurationError(f"entry_bytes is one of {', '.join(map(str, allowed))}, not {entry_bytes!r}")
+
+
+def check_rounding(rounding: str) -> None:
+    """Refuse an unknown rounding.
+
+    Raises:
+        ConfigurationError: which ones there are.
+    """
+    if rounding not in get_args(Rounding):
+        raise ConfigurationError(f"rounding is one of {', '.join(get_args(Rounding))}, not {rounding!r}")
+
+
+def size_of(shape: tuple[int, ...]) -> int:
+    """Return how many numbers an array of a shape has."""
+    return int(np.prod(shape, dtype=object))
+
+
+def shapes_of(arrays: Mapping[str, Any]) -> Shapes:
+    """Return name and shape of each array, in their order."""
+    return tuple((name, tuple(map(int, np.shape(array)))) for name, array in arrays.items())
+
+
+def take_arrays(arrays: Mapping[str, Any], shapes: Shapes, kinds: Sequence[str]) -> list[NDArray[Any]]:
+    """Return a client's arrays in the order of the shapes, checked.
+
+    Args:
+        arrays: by name; whatever ``numpy.asarray`` reads.
+        shapes: what is needed.
+        kinds: of each of them, ``REAL``, ``WHOLE`` or ``NUMBER``.
+
+    Raises:
+        InvalidVectorError: which array is missing, unknown, of another shape or type.
+    """
+    needed = [name for name, _ in shapes]
+    if set(arrays) != set(needed):
+        missing, unknown = sorted(set(needed) - set(arrays)), sorted(map(str, set(arrays) - set(needed)))
+        raise InvalidVectorError(
+            f"arrays and metrics must be those that were agreed on: missing {missing[:10]}, unknown {unknown[:10]}. "
+            "Give exactly the agreed ones"
+        )
+    taken = []
+    for (name, shape), kind in zip(shapes, kinds, strict=True):
+        array = np.asarray(arrays[name])
+        if array.shape != shape:
+            raise InvalidVectorError(f"{name!r}: shape {shape} is needed, not {array.shape}")
+        if array.dtype.kind not in kind or array.dtype.itemsize > 8:
+            raise InvalidVectorError(
+                f"{name!r}: the type needed is {_WANTED[kind]}, not {array.dtype}; convert it, or have all clients "
+                "leave it out. A mean takes real numbers alone, a sum (SumSpec) whole ones too"
+            )
+        taken.append(array)
+    return taken
+
+
+def room_of(n_clients: int, entry_bytes: int) -> int:
+    """Return the largest absolute value of one client's integer, so that no sum of all leaves an entry.
+
+    Raises:
+        ConfigurationError: so many clients leave no room at all.
+    """
+    room = ((1 << (8 * entry_bytes - 1)) - 1) // n_clients
+    if room < 1:
+        raise ConfigurationError(f"{n_clients} clients do not fit {entry_bytes} bytes an entry: raise entry_bytes")
+    return room
+
+
+def finest_scale(most: int, room: int) -> int:
+    """Return the largest k, maybe negative, with most 2^k <= room.
+
+    >>> finest_scale(1, 100), finest_scale(3, 100), finest_scale(1000, 100)
+    (6, 5, -4)
+    """
+    if most <= room:
+        return (room // most).bit_length() - 1
+    return -(-(-most // room) - 1).bit_length()
+
+
+def exponent_of(largest: float) -> int:
+    """Return the smallest exponent e, at least ``LOWEST``, with largest <= 2^e.
+
+    >>> exponent_of(1.0), exponent_of(8.5), exponent_of(0.1)
+    (0, 4, -3)
+
+    Raises:
+        ConfigurationError: not a positive number of at most 2^64.
+    """
+    if not 0 < largest <= 2.0**HIGHEST:
+        raise ConfigurationError(f"a clip is a number above 0 and at most 2^{HIGHEST}, not {largest!r}")
+    mantissa, exponent = math.frexp(largest)
+    return max(LOWEST, exponent - (mantissa == 0.5))
+
+
+def draws_of(rounding: Rounding, entropy: Entropy) -> Entropy | None:
+    """Return what ``encode`` draws for one vector; None for ``nearest``.
+
+    The draws are AES-256-CTR under one fresh key. It comes from the operating system, and from no seed that another
+    party knows: a server that knew it would know which way each number was rounded.
+    """
+    if rounding == "nearest":
+        return None
+    stream = Cipher(algorithms.AES(entropy(32)), modes.CTR(bytes(16))).encryptor()
+    return lambda n_bytes: stream.update(bytes(n_bytes))
+
+
+def encode(
+    values: NDArray[Any],
+    out: IntVector,
+    *,
+    name: str,
+    weight: int,
+    exponent: int,
+    shift: int,
+    draws: Entropy | None,
+) -> int:
+    """Write w x 2^shift, rounded, for each number x of an array, and return how many were clipped.
+
+    The error of an integer is below 1 (``nearest``: at most 1/2), and 2^-53 of its size where w x is no float64.
+
+    Args:
+        values: float16, float32 or float64, of any shape.
+        out: where the integers go, as many.
+        name: of the array, for errors.
+        weight: w, a whole number of at most 2^32.
+        exponent: numbers are clipped to [-2^exponent, 2^exponent].
+        shift: the step is 2^-shift.
+        draws: four bytes a number for stochastic rounding (``draws_of``); None rounds to the nearest integer.
+
+    Raises:
+        InvalidVectorError: a number is NaN or infinite.
+    """
+    flat, clip, clipped = np.ascontiguousarray(values).reshape(-1), 2.0**exponent, 0
+    for start in range(0, flat.size, _CHUNK):
+        numbers = flat[start : start + _CHUNK].astype(np.float64)
+        if not np.isfinite(numbers).all():
+            n_bad = int(np.count_nonzero(~np.isfinite(flat)))
+            raise InvalidVectorError(
+                f"{name!r}: {n_bad} of {flat.size} numbers are NaN or infinite, and a mean over them would be so for "
+                "everybody; nothing was sent. Repair the model, or leave this client out of the round"
+            )
+        clipped += int(np.count_nonzero(np.abs(numbers) > clip))
+        np.clip(numbers, -clip, clip, out=numbers)
+        numbers *= weight
+        exact = np.ldexp(numbers, shift)
+        if draws is None:
+            out[start : start + numbers.size] = np.rint(exact)
+        else:
+            whole = np.floor(exact)
+            chances = np.rint(np.ldexp(exact - whole, 32))
+            drawn = np.frombuffer(draws(4 * numbers.size), dtype="<u4")
+            out[start : start + numbers.size] = whole + (drawn < chances)
+    return clipped

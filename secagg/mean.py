@@ -1,0 +1,390 @@
+"""A weighted mean of anybody's arrays as one secure sum: its public description, a client's vector, the mean.
+
+Each client multiplies its arrays with its weight and rounds them to multiples of a public step (``fixed_point``). The
+sum also holds the weights, exactly, so the mean is (sum of w x) / (sum of w) within a bound that is known beforehand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from secagg.encoding import length_prefixed
+from secagg.entropy import Entropy, os_entropy
+from secagg.errors import ConfigurationError, InvalidVectorError, SumOutOfBoundsError
+from secagg.fixed_point import (
+    HIGHEST,
+    LOWEST,
+    MAX_ENTRY_BYTES,
+    NUMBER,
+    REAL,
+    FloatArray,
+    Rounding,
+    Shapes,
+    check_entry_bytes,
+    check_rounding,
+    check_shapes,
+    draws_of,
+    encode,
+    exponent_of,
+    finest_scale,
+    room_of,
+    shapes_of,
+    size_of,
+    take_arrays,
+)
+from secagg.layout import IntVector, Layout, Segment
+from secagg.sessions import PartyId, SumResult
+
+FIRST_CLIP = 8.0
+"""Clip of a first round, when nobody knows how large updates are: in 4 bytes its step costs no accuracy."""
+
+METRIC_EXPONENT = 20
+"""Metrics are clipped to [-2^20, 2^20]."""
+
+MAX_WEIGHT = 2**32
+
+GROWTH = 2
+"""Bits by which a scale grows after a round that clipped some of its array's numbers."""
+
+_FLOAT_ERROR = Fraction(1, 16)
+"""Twice what all float64 roundings can be together, in steps of the sum, where everybody survives, so the bound may
+be rounded itself: a total stays below 2^47, and each relative error below 2^-53, of w x in each vector and of the
+division in the mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeanResult:
+    """A weighted mean, and all else that the sum tells.
+
+    Args:
+        arrays: the mean of each array, float64.
+        weight: sum of the clients' weights.
+        metrics: the weighted mean of each metric.
+        clipped: how many numbers of each array, and values of each metric, lay beyond the clip, over all clients;
+            names with none are left out.
+        survivors: the clients in the mean, ascending.
+        error_bound: largest error of each array and metric, against the mean of the clipped numbers.
+
+    Example:
+        >>> spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=2, clip=1.0, max_weight=9)
+        >>> total = spec.vector({"w": np.array([1.0, 0.5])}, weight=1) + spec.vector({"w": np.zeros(2)}, weight=3)
+        >>> mean = spec.mean(SumResult(total=total, survivors=(1, 2)))
+        >>> mean.arrays["w"], mean.weight, mean.clipped
+        (array([0.25 , 0.125]), 4, {})
+    """
+
+    arrays: Mapping[str, FloatArray]
+    weight: int
+    metrics: Mapping[str, float]
+    clipped: Mapping[str, int]
+    survivors: tuple[PartyId, ...]
+    error_bound: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanSpec:
+    """The public description of a weighted mean: all parties make the same one, and their sum binds them to it.
+
+    Args:
+        shapes: name and shape of each array.
+        exponents: of each array; numbers are clipped to [-2^e, 2^e].
+        n_clients: largest cohort.
+        max_weight: largest weight of one client, 1 to 2^32; 1 for an unweighted mean.
+        entry_bytes: 2, 3 or 4 bytes a number on the wire.
+        rounding: ``stochastic``, the default, is unbiased: over the rounds of a training updates below a step count
+            as much as they should. ``nearest`` has half the bound and loses them in every round. A stochastic vector
+            differs each time it is made: make it once for a session.
+        metrics: names of numbers that are averaged too. A plain training loop sends them in the clear.
+        layout: of the sum.
+
+    Raises:
+        ConfigurationError: what does not fit.
+
+    Example:
+        >>> spec = MeanSpec.of({"w": np.zeros((3, 2))}, n_clients=10, clip=1.0, max_weight=500)
+        >>> print(spec.explain())
+        mean of 1 array, 6 numbers in 3 bytes each, 21 bytes a client, 10 clients at most, weights of 1 to 500
+          w: clipped to [-1, 1]; error at most 0.000983 whatever the weights, 1.97e-06 where all are 500
+    """
+
+    shapes: Shapes
+    exponents: tuple[int, ...]
+    n_clients: int
+    max_weight: int = 1
+    entry_bytes: int = 3
+    rounding: Rounding = "stochastic"
+    metrics: tuple[str, ...] = ()
+    layout: Layout = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_shapes(self.shapes)
+        check_rounding(self.rounding)
+        check_entry_bytes(self.entry_bytes, (2, 3, 4))
+        names = [name for name, _ in self.shapes]
+        in_range = all(type(e) is int and LOWEST <= e <= HIGHEST for e in self.exponents)
+        if type(self.exponents) is not tuple or len(self.exponents) != len(names) or not in_range:
+            raise ConfigurationError(
+                f"each of {len(names)} arrays needs an exponent of {LOWEST} to {HIGHEST}, not {self.exponents!r}"
+            )
+        if type(self.n_clients) is not int or self.n_clients < 1:
+            raise ConfigurationError(f"n_clients is a plain int of at least 1, not {self.n_clients!r}")
+        if type(self.max_weight) is not int or not 1 <= self.max_weight <= MAX_WEIGHT:
+            raise ConfigurationError(f"max_weight is a plain int of 1 to 2^32, not {self.max_weight!r}")
+        if type(self.metrics) is not tuple or len({*names, *self.metrics}) != len(names) + len(self.metrics):
+            raise ConfigurationError(
+                f"metrics is a tuple of names that differ from each other and from arrays, not {self.metrics!r}"
+            )
+        object.__setattr__(self, "layout", self._make_layout())
+
+    @classmethod
+    def of(
+        cls,
+        arrays: Mapping[str, Any],
+        *,
+        n_clients: int,
+        clip: float | Mapping[str, float] = FIRST_CLIP,
+        max_weight: int = 1,
+        entry_bytes: int = 3,
+        rounding: Rounding = "stochastic",
+        metrics: tuple[str, ...] = (),
+    ) -> MeanSpec:
+        """Return the description of means of arrays like these; their values do not matter.
+
+        Args:
+            arrays: by name.
+            n_clients, max_weight, entry_bytes, rounding, metrics: as in the class.
+            clip: largest absolute value that is not clipped, of all arrays or by name; rounded up to a power of two.
+
+        >>> MeanSpec.of({"w": np.zeros(2), "b": np.zeros(1)}, n_clients=5, clip={"w": 0.3, "b": 4.0}).exponents
+        (-1, 2)
+
+        Raises:
+            ConfigurationError: what does not fit.
+        """
+        clips = clip if isinstance(clip, Mapping) else dict.fromkeys(arrays, clip)
+        if set(clips) != set(arrays):
+            raise ConfigurationError(f"clip needs one number or one for each of {list(arrays)}, not {list(clips)}")
+        return cls(
+            shapes=shapes_of(arrays),
+            exponents=tuple(exponent_of(clips[name]) for name in arrays),
+            n_clients=n_clients,
+            max_weight=max_weight,
+            entry_bytes=entry_bytes,
+            rounding=rounding,
+            metrics=tuple(metrics),
+        )
+
+    @property
+    def _scale(self) -> int:
+        """The k of values: numbers are counted in steps of 2^(exponent - k)."""
+        return finest_scale(self.max_weight, room_of(self.n_clients, self.entry_bytes))
+
+    @property
+    def _metric_scale(self) -> int:
+        return finest_scale(self.max_weight, room_of(self.n_clients, MAX_ENTRY_BYTES))
+
+    @property
+    def _fields(self) -> list[tuple[str, tuple[int, ...], int, int]]:
+        """Name, shape, exponent and shift of each array, then of each metric: the vector's order."""
+        arrays = zip(self.shapes, self.exponents, strict=True)
+        fields = [(name, shape, exponent, self._scale - exponent) for (name, shape), exponent in arrays]
+        shift = self._metric_scale - METRIC_EXPONENT
+        return fields + [(name, (), METRIC_EXPONENT, shift) for name in self.metrics]
+
+    def _make_layout(self) -> Layout:
+        n, sizes = self.n_clients, [size_of(shape) for _, shape in self.shapes]
+
+        def segment(name: str, size: int, own: int) -> Segment:
+            return Segment(name=name, size=size, bound=n * own, client_bound=own)
+
+        segments = [segment("values", sum(sizes), _most(self.max_weight, self._scale))]
+        if self.metrics:
+            segments.append(segment("metrics", len(self.metrics), _most(self.max_weight, self._metric_scale)))
+        segments.append(segment("clipped", len(sizes) + len(self.metrics), max(sizes)))
+        segments.append(segment("weight", 1, self.max_weight))
+        return Layout(tuple(segments), agreed=self._digest())
+
+    def _digest(self) -> bytes:
+        """Return what binds a sum to everything here that the segments do not show."""
+        fields = (repr((name, shape, exponent, shift)).encode() for name, shape, exponent, shift in self._fields)
+        return hashlib.sha256(length_prefixed(b"weighted mean", self.rounding.encode(), *fields)).digest()
+
+    def error_bound(self, weight: int | None = None, n_survivors: int | None = None) -> dict[str, float]:
+        """Return the largest error of each array's and metric's mean, known before the first client trains.
+
+        It counts the rounding of every client, and nothing else: a mean of clipped numbers is compared with the exact
+        mean of the clipped numbers.
+
+        Args:
+            weight: sum of the weights; None for the smallest that there can be, 1 of each client.
+            n_survivors: clients in the mean; None for all. Fewer clients with the same weight have less error.
+
+        >>> spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=10, clip=1.0, max_weight=100)
+        >>> spec.error_bound()["w"] > 100 * spec.error_bound(weight=1000)["w"] * 0.99
+        True
+        """
+        n = self.n_clients if n_survivors is None else n_survivors
+        total = n if weight is None else weight
+        each = Fraction(1, 2) if self.rounding == "nearest" else Fraction(1)
+        steps = n * (each + _FLOAT_ERROR / self.n_clients) / total
+        return {name: float(steps * Fraction(2) ** -shift) for name, _, _, shift in self._fields}
+
+    def explain(self) -> str:
+        """Return what the mean costs and how exact it is, in words and numbers, before the run."""
+        numbers = sum(size_of(shape) for _, shape in self.shapes)
+        arrays = "1 array" if len(self.shapes) == 1 else f"{len(self.shapes)} arrays"
+        heaviest, worst = self.error_bound(self.n_clients * self.max_weight), self.error_bound()
+        lines = [
+            f"mean of {arrays}, {numbers} numbers in {self.entry_bytes} bytes each, {self.layout.wire_bytes} bytes a "
+            f"client, {self.n_clients} clients at most, weights of 1 to {self.max_weight}"
+        ]
+        for name, _, exponent, _ in self._fields:
+            clip = f"{2.0**exponent:.3g}"
+            better = f" whatever the weights, {heaviest[name]:.3g} where all are {self.max_weight}"
+            bound = f"error at most {worst[name]:.3g}" + (better if self.max_weight > 1 else "")
+            lines.append(f"  {name}: clipped to [-{clip}, {clip}]; {bound}")
+        return "\n".join(lines)
+
+    def vector(
+        self,
+        arrays: Mapping[str, Any],
+        *,
+        weight: int = 1,
+        metrics: Mapping[str, float] | None = None,
+        entropy: Entropy = os_entropy,
+    ) -> IntVector:
+        """Return a client's vector: run by the client, once for each session.
+
+        Args:
+            arrays: float arrays of the agreed names and shapes; for training, updates rather than weights.
+            weight: a whole number of 1 to ``max_weight``, such as the client's number of rows.
+            metrics: a number for each agreed name.
+            entropy: feeds stochastic rounding; ``nearest`` draws nothing.
+
+        >>> spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=3, clip=1.0, entry_bytes=2)
+        >>> spec.vector({"w": np.array([0.5, -7.0])})
+        array([ 4096, -8192,     1,     1])
+
+        Raises:
+            InvalidVectorError: NaN or infinity, other names, shapes or types, or a weight out of range; which, by name.
+        """
+        if isinstance(weight, bool) or not isinstance(weight, int | np.integer) or not 1 <= weight <= self.max_weight:
+            raise InvalidVectorError(
+                f"weight must be a whole number of 1 to max_weight {self.max_weight}, not {weight!r}; have all clients "
+                "agree on a larger max_weight. A client of weight 0 hides nobody: leave it out"
+            )
+        taken = [
+            *take_arrays(arrays, self.shapes, [REAL] * len(self.shapes)),
+            *take_arrays(metrics or {}, tuple((name, ()) for name in self.metrics), [NUMBER] * len(self.metrics)),
+        ]
+        draws = draws_of(self.rounding, entropy)
+        vector, clipped, place = np.empty(self.layout.size, dtype=np.int64), [], 0
+        for (name, _, exponent, shift), array in zip(self._fields, taken, strict=True):
+            part = vector[place : place + array.size]
+            place += array.size
+            clipped.append(
+                encode(
+                    array,
+                    part,
+                    name=name,
+                    weight=int(weight),
+                    exponent=exponent,
+                    shift=shift,
+                    draws=draws,
+                )
+            )
+        vector[place:] = [*clipped, weight]
+        return vector
+
+    def mean(self, result: SumResult) -> MeanResult:
+        """Return the mean that a released total holds.
+
+        Args:
+            result: of a sum over ``layout``.
+
+        Raises:
+            InvalidVectorError: a total of another layout.
+            SumOutOfBoundsError: no clients that follow this description have such a total; a client broke it, and the
+                sum does not tell which.
+        """
+        if result.total.shape != (self.layout.size,):
+            raise InvalidVectorError(
+                f"the total of this mean has {self.layout.size} entries, not {result.total.shape}; take the result of "
+                "a sum over its layout"
+            )
+        n, weight = len(result.survivors), int(result.total[-1])
+        bounds = self.error_bound(max(weight, 1), n)
+        totals, place = [], 0
+        for _, shape, _, _ in self._fields:
+            totals.append(result.total[place : place + size_of(shape)].reshape(shape))
+            place += size_of(shape)
+        clipped = dict(zip(bounds, map(int, result.total[place:-1]), strict=True))
+        self._check_total(weight, n, dict(zip(bounds, totals, strict=True)), clipped)
+        means = {
+            name: np.asarray(np.ldexp(total.astype(np.float64), -shift) / weight)
+            for (name, _, _, shift), total in zip(self._fields, totals, strict=True)
+        }
+        return MeanResult(
+            arrays={name: means[name] for name, _ in self.shapes},
+            weight=weight,
+            metrics={name: float(means[name]) for name in self.metrics},
+            clipped={name: count for name, count in clipped.items() if count},
+            survivors=result.survivors,
+            error_bound=bounds,
+        )
+
+    def _check_total(self, weight: int, n: int, totals: Mapping[str, IntVector], clipped: Mapping[str, int]) -> None:
+        if not n <= weight <= n * self.max_weight:
+            raise SumOutOfBoundsError(
+                f"weight: {n} clients of 1 to {self.max_weight} each cannot add up to {weight}: a client broke its "
+                "bound. Discard this total and start a new session"
+            )
+        for name, total in totals.items():
+            scale = self._metric_scale if name in self.metrics else self._scale
+            if np.abs(total).max() > _most(weight, scale) + n or not 0 <= clipped[name] <= n * total.size:
+                raise SumOutOfBoundsError(
+                    f"{name!r}: {n} clients of weight {weight} together cannot have this total: a client broke its "
+                    "bound. Discard it and start a new session"
+                )
+
+    def next_round(self, mean: MeanResult, *, headroom: int | None = None, entry_bytes: int | None = None) -> MeanSpec:
+        """Return the description of the next round, whose scales follow from the mean that was released.
+
+        Nothing but the released mean and its counts is asked, so the new scales tell nobody more than these do. Each
+        client computes them itself from what it was given, and its sum admits no others.
+
+        A scale becomes the largest absolute number of an array's mean, with headroom. If numbers of the array were
+        clipped it grows by at least two bits. An array whose mean is all zeros keeps its scale.
+
+        Args:
+            mean: of this round, as it was computed: in float64.
+            headroom: bits between the mean's largest number and the next clip; None for log2(n_clients) + 1, so that
+                one client alone may have made that number. Fewer bits are more exact and clip more.
+            entry_bytes: of the next round; None for those of this one.
+
+        >>> spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=2, entry_bytes=4)
+        >>> total = sum(spec.vector({"w": np.array([0.3, 0.1])}) for _ in range(2))
+        >>> spec.exponents, spec.next_round(spec.mean(SumResult(total=total, survivors=(1, 2)))).exponents
+        ((3,), (1,))
+        """
+        spare = (self.n_clients - 1).bit_length() + 1 if headroom is None else headroom
+        exponents = []
+        for (name, _), exponent in zip(self.shapes, self.exponents, strict=True):
+            largest = float(np.abs(mean.arrays[name]).max())
+            following = exponent if largest == 0 else math.frexp(largest)[1] + spare
+            if name in mean.clipped:
+                following = max(following, exponent + GROWTH)
+            exponents.append(min(max(following, LOWEST), HIGHEST))
+        return replace(self, exponents=tuple(exponents), entry_bytes=entry_bytes or self.entry_bytes)
+
+
+def _most(weight: int, scale: int) -> int:
+    """The largest integer that numbers of so much weight become: weight 2^scale, rounded up."""
+    return weight << scale if scale >= 0 else -(-weight >> -scale)

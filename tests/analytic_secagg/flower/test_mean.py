@@ -1,0 +1,283 @@
+"""Flower's strategies over a secure mean train as they do over plain replies, and refuse what would show an update."""
+
+from __future__ import annotations
+
+import copy
+import doctest
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
+
+from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedMedian, FedProx, FedYogi, Krum, Strategy
+
+from analytic_secagg.errors import UsageError
+from analytic_secagg.flower import mean
+from analytic_secagg.flower.mean import PLAN, MeanTerms, SecureMean, SecureMeanMod
+from analytic_secagg.flower.rehearsal import NODE_GONE, InProcessGrid
+from analytic_secagg.site.errors import REASONS, Refusal
+
+TERMS = MeanTerms(max_weight=300, metrics=("train_loss",))
+ROWS = {11: 100, 12: 140, 2**63 + 5: 180, 14: 220, 15: 260}
+Fault = Callable[[int, Message], bool]
+
+
+def train(message: Message, context: Context) -> Message:
+    """Least squares on the node's own rows: five steps of gradient descent."""
+    node = context.node_id
+    rng = np.random.default_rng(node % 1000)
+    x = rng.normal(size=(ROWS[node], 4))
+    y = x @ np.array([1.0, -2.0, 0.5, 3.0]) + rng.normal(size=len(x))
+    record = message.content["arrays"]
+    assert isinstance(record, ArrayRecord)
+    w = record["w"].numpy().astype(np.float64)
+    for _ in range(5):
+        w -= 0.1 * x.T @ (x @ w - y) / len(x)
+    arrays = {"w": Array(w.astype(np.float32)), "n_batches": Array(np.asarray(record["n_batches"].numpy() + 1))}
+    metrics = MetricRecord({"num-examples": len(x), "train_loss": float(np.mean((x @ w - y) ** 2))})
+    return Message(RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics}), reply_to=message)
+
+
+class NodesInThisProcess(InProcessGrid):
+    """Flower's grid as function calls; nothing of a node stays between messages but its state."""
+
+    def __init__(self, *, secure: bool, terms: MeanTerms = TERMS, is_gone: Fault = lambda node, message: False) -> None:
+        super().__init__({node: {} for node in ROWS})
+        self.app = ClientApp(mods=[SecureMeanMod(terms)] if secure else [])
+        self.app.train()(train)
+        self.gone = is_gone
+        self.states = {node: RecordDict() for node in ROWS}
+        self.seen: list[Message] = []
+
+    def _deliver(self, message: Message) -> Message:
+        node = message.metadata.dst_node_id
+        if self.gone(node, message):
+            return Message(Error(code=NODE_GONE), reply_to=message)
+        arrived = copy.copy(message)
+        arrived.content = copy.deepcopy(message.content)
+        context = Context(run_id=1, node_id=node, node_config={}, state=self.states[node], run_config={})
+        self.seen.append(self.app(arrived, context))
+        return self.seen[-1]
+
+
+def model() -> ArrayRecord:
+    return ArrayRecord({"w": Array(np.zeros(4, np.float32)), "n_batches": Array(np.array(0))})
+
+
+def run(strategy: Strategy, nodes: NodesInThisProcess, n_rounds: int = 3) -> Any:
+    return strategy.start(nodes, model(), num_rounds=n_rounds)  # type: ignore[arg-type]
+
+
+STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "FedAvg": lambda: FedAvg(fraction_evaluate=0.0),
+    "FedProx": lambda: FedProx(fraction_evaluate=0.0, proximal_mu=0.1),
+    "FedAvgM": lambda: FedAvgM(fraction_evaluate=0.0, server_momentum=0.5),
+    "FedAdam": lambda: FedAdam(fraction_evaluate=0.0),
+    "FedYogi": lambda: FedYogi(fraction_evaluate=0.0),
+}
+
+
+@pytest.mark.parametrize("make", STRATEGIES.values(), ids=STRATEGIES.keys())
+def test_a_strategy_trains_as_it_does_over_plain_replies(make: Callable[[], Strategy]) -> None:
+    plain = run(make(), NodesInThisProcess(secure=False))
+    nodes = NodesInThisProcess(secure=True)
+    secure = run(SecureMean(make(), TERMS), nodes)
+    assert np.abs(secure.arrays["w"].numpy() - plain.arrays["w"].numpy()).max() < 1e-4
+    assert secure.arrays["w"].numpy().dtype == plain.arrays["w"].numpy().dtype
+    for number, metrics in plain.train_metrics_clientapp.items():
+        assert abs(secure.train_metrics_clientapp[number]["train_loss"] - metrics["train_loss"]) < 1e-4
+
+
+def test_no_reply_holds_an_update_or_a_metric() -> None:
+    nodes = NodesInThisProcess(secure=True)
+    run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 1)
+    assert len(nodes.seen) == 4 * len(ROWS)
+    for reply in nodes.seen:
+        assert list(reply.content) == ["content"]
+
+
+def test_a_node_that_vanishes_is_left_out_of_the_mean() -> None:
+    """As plain FedAvg that lost it; also where it vanishes after the set-up."""
+
+    def gone(node: int, message: Message) -> bool:
+        return node == 14 and (PLAN not in message.content or _stage(message) == "train")
+
+    plain = run(FedAvg(fraction_evaluate=0.0), NodesInThisProcess(secure=False, is_gone=gone), 2)
+    secure = run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), NodesInThisProcess(secure=True, is_gone=gone), 2)
+    assert np.abs(secure.arrays["w"].numpy() - plain.arrays["w"].numpy()).max() < 1e-5
+
+
+def test_too_few_survivors_leave_the_model_as_it_is() -> None:
+    nodes = NodesInThisProcess(secure=True, is_gone=lambda node, message: node in (11, 12))
+    result = run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 2)
+    assert len(result.arrays) == 0
+    assert result.train_metrics_clientapp == {}
+
+
+def test_a_round_that_fails_after_vectors_left_is_not_asked_for_again() -> None:
+    """A server that says so may have the total: no node answers twice for one model."""
+    nodes = NodesInThisProcess(
+        secure=True, is_gone=lambda node, message: PLAN in message.content and _stage(message) == "unmask"
+    )
+    assert len(run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 1).arrays) == 0
+    nodes.gone, nodes.seen = (lambda node, message: False), []
+    assert len(run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 1).arrays) == 0
+    assert {reply.error.code for reply in nodes.seen} == {Refusal.DECLINED}
+
+
+def _stage(message: Message) -> Any:
+    plan: Any = message.content[PLAN]
+    return plan["stage"]
+
+
+def test_a_node_that_is_sent_another_model_does_not_train_on_it() -> None:
+    """The set-up bound all nodes to one model; a server that gives one node a crafted one gets nothing from it."""
+
+    def other(node: int, message: Message) -> bool:
+        if node == 12 and _stage(message) == "train":
+            message.content["arrays"] = ArrayRecord(
+                {"w": Array(np.ones(4, np.float32)), "n_batches": Array(np.array(0))}
+            )
+        return False
+
+    nodes = NodesInThisProcess(secure=True, is_gone=other)
+    result = run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 1)
+    assert [reply.error.code for reply in nodes.seen if reply.has_error()] == [Refusal.DECLINED]
+    gone = NodesInThisProcess(secure=True, is_gone=lambda node, message: node == 12 and _stage(message) == "train")
+    left = run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), gone, 1)
+    assert np.abs(result.arrays["w"].numpy() - left.arrays["w"].numpy()).max() < 1e-5
+
+
+@pytest.mark.parametrize("strategy", [FedMedian(), Krum(), Strategy.__new__(type("Own", (FedAvg,), {}))])
+def test_a_strategy_that_looks_at_single_replies_is_refused(strategy: Strategy) -> None:
+    with pytest.raises(UsageError, match="nothing but the mean of replies"):
+        SecureMean(strategy, TERMS)
+
+
+def test_whole_numbers_of_a_model_stay_the_servers() -> None:
+    result = run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), NodesInThisProcess(secure=True))
+    assert result.arrays["n_batches"].numpy().tolist() == 0
+
+
+def test_a_strategy_that_weighs_by_something_else_is_refused() -> None:
+    with pytest.raises(UsageError, match="weighs by 'rows' and the terms by 'num-examples'"):
+        SecureMean(FedAvg(weighted_by_key="rows"), TERMS)
+
+
+def test_other_terms_leave_no_mean() -> None:
+    terms = MeanTerms(max_weight=299, metrics=("train_loss",))
+    nodes = NodesInThisProcess(secure=True)
+    result = run(SecureMean(FedAvg(fraction_evaluate=0.0), terms), nodes, 1)
+    assert len(result.arrays) == 0
+
+
+def test_a_client_of_more_examples_than_agreed_refuses_and_says_nothing_of_them() -> None:
+    terms = MeanTerms(max_weight=250, metrics=("train_loss",))
+    nodes = NodesInThisProcess(secure=True, terms=terms)
+    result = run(SecureMean(FedAvg(fraction_evaluate=0.0), terms), nodes, 1)
+    assert result.train_metrics_clientapp[1]["train_loss"] > 0
+    (refused,) = [reply for reply in nodes.seen if reply.has_error()]
+    assert (refused.error.code, refused.error.reason) == (Refusal.DECLINED, REASONS[Refusal.DECLINED])
+
+
+def test_a_node_trains_for_nobody_without_a_mean_and_once_for_a_model() -> None:
+    nodes = NodesInThisProcess(secure=True)
+    run(FedAvg(fraction_evaluate=0.0), nodes, 1)
+    assert {reply.error.code for reply in nodes.seen} == {Refusal.DECLINED}
+    first, again = NodesInThisProcess(secure=True), NodesInThisProcess(secure=True)
+    run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), first, 1)
+    again.states = first.states
+    assert len(run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), again, 1).arrays) == 0
+    assert {reply.error.code for reply in again.seen} == {Refusal.DECLINED}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"clients": 2**40},
+        {"clients": "5"},
+        {"clients": 2},
+        {"shapes": "[["},
+        {"shapes": '[["w", [-1]]]'},
+        {"shapes": '[["w", [100000, 100000]]]'},
+        {"model": 2**40},
+        {"session": b"short"},
+        {"party": 9},
+        {"party": "one"},
+        {"stage": "shares"},
+        {"stage": 7},
+    ],
+)
+def test_a_plan_that_makes_no_sum_is_declined(changes: dict[str, Any]) -> None:
+    def other(node: int, message: Message) -> bool:
+        plan: Any = message.content[PLAN]
+        if node == 12 and plan["stage"] == "keys":
+            for name, value in changes.items():
+                plan[name] = value
+        return False
+
+    nodes = NodesInThisProcess(secure=True, is_gone=other)
+    result = run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 1)
+    assert result.train_metrics_clientapp[1]["train_loss"] > 0
+    assert {reply.error.code for reply in nodes.seen if reply.has_error()} == {Refusal.DECLINED}
+
+
+def test_every_example_in_a_docstring_is_true() -> None:
+    done = doctest.testmod(mean)
+    assert (done.attempted, done.failed) == (4, 0)
+
+
+SIMULATION = """
+import json
+from flwr.serverapp import ServerApp
+from flwr.simulation import run_simulation
+found = []
+for secure in (False, True):
+    app, server = ClientApp(mods=[SecureMeanMod(TERMS)] if secure else []), ServerApp()
+
+    @app.train()
+    def train_partition(message, context):
+        context.node_id = list(ROWS)[int(context.node_config["partition-id"])]
+        return train(message, context)
+
+    @server.main()
+    def main(grid, context):
+        strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=5, min_available_nodes=5)
+        result = (SecureMean(strategy, TERMS) if secure else strategy).start(grid, model(), num_rounds=5)
+        losses = [metrics["train_loss"] for metrics in result.train_metrics_clientapp.values()]
+        found.append([result.arrays["w"].numpy().tolist(), losses])
+
+    sizes = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 2}}
+    run_simulation(server_app=server, client_app=app, num_supernodes=5, backend_config=sizes)
+print("FOUND", json.dumps(found))
+"""
+
+
+@pytest.mark.slow  # starts Ray, which not every machine lets run; half a minute
+def test_flowers_own_simulation_trains_the_same_model(tmp_path: Path) -> None:
+    """Each message may reach another process, so a node's session lives in its state alone."""
+    pytest.importorskip("ray", reason="needs the extra: pip install 'analytic-secagg[dev]'")
+    source = Path(__file__).read_text(encoding="utf-8").partition("SIMULATION = ")[0]
+    script = tmp_path / "simulation.py"
+    script.write_text(source + SIMULATION, encoding="utf-8")
+    root = Path(__file__).resolve().parents[3]
+    environment = os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}", "RAY_USAGE_STATS_ENABLED": "0"}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND")]
+    plain, secure = json.loads(line.removeprefix("FOUND"))
+    for one, other in zip(plain, secure, strict=True):
+        assert len(one) in (4, 5)
+        assert np.abs(np.array(one) - other).max() < 1e-5

@@ -1,0 +1,448 @@
+"""A secure mean is the exact weighted mean within its printed bound, in every mode, or refuses by name."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from support.examples import examples
+from support.rows import ROWS, SESSION, Row
+
+from secagg import (
+    ConfigurationError,
+    InsecureSeededEntropy,
+    IntVector,
+    InvalidVectorError,
+    MalformedMessageError,
+    MaskedSum,
+    MeanResult,
+    MeanSpec,
+    SumOutOfBoundsError,
+    SumResult,
+    run_in_memory,
+)
+from secagg.fixed_point import encode
+
+Client = tuple[dict[str, Any], int, dict[str, float]]
+"""Arrays, weight, metrics."""
+
+
+@pytest.mark.parametrize("name", ["fixed_point", "mean", "array_sum", "one_call"])
+def test_every_example_in_a_docstring_is_true(name: str) -> None:
+    done = doctest.testmod(importlib.import_module(f"secagg.{name}"))
+    assert done.attempted
+    assert not done.failed
+
+
+@st.composite
+def specs(draw: st.DrawFn, rounding: str | None = None) -> MeanSpec:
+    shapes = draw(st.lists(array_shapes(min_dims=0, max_dims=3, max_side=3), min_size=1, max_size=3))
+    return MeanSpec(
+        shapes=tuple((f"a{i}", shape) for i, shape in enumerate(shapes)),
+        exponents=tuple(draw(st.integers(-64, 64)) for _ in shapes),
+        n_clients=draw(st.integers(1, 120)),
+        max_weight=draw(st.one_of(st.integers(1, 1000), st.integers(1, 2**32))),
+        entry_bytes=draw(st.sampled_from([2, 3, 4])),
+        rounding=rounding or draw(st.sampled_from(["stochastic", "nearest"])),  # type: ignore[arg-type]
+        metrics=draw(st.sampled_from([(), ("loss",), ("loss", "accuracy")])),
+    )
+
+
+@st.composite
+def clients_of(draw: st.DrawFn, spec: MeanSpec) -> dict[int, Client]:
+    """Some of the cohort, with numbers of every size: many near the clip, some beyond it."""
+
+    def numbers(exponent: int) -> st.SearchStrategy[float]:
+        near = st.floats(-2, 2).map(lambda x: float(np.ldexp(x, exponent)))
+        return st.one_of(near, st.floats(allow_nan=False, allow_infinity=False))
+
+    def client() -> Client:
+        found = {}
+        for (name, shape), exponent in zip(spec.shapes, spec.exponents, strict=True):
+            made = draw(arrays(np.float64, shape, elements=numbers(exponent)))
+            with np.errstate(over="ignore"):
+                narrow = made.astype(draw(st.sampled_from(["f8", "f4", "f2"])))
+            found[name] = narrow if np.isfinite(narrow).all() else made
+        weight = draw(st.one_of(st.integers(1, spec.max_weight), st.just(spec.max_weight)))
+        return found, weight, {name: draw(st.floats(-(2.0**21), 2.0**21)) for name in spec.metrics}
+
+    return {party: client() for party in range(1, draw(st.integers(1, min(5, spec.n_clients))) + 1)}
+
+
+def vector_of(spec: MeanSpec, client: Client, seed: int = 0) -> IntVector:
+    values, weight, metrics = client
+    vector = spec.vector(values, weight=weight, metrics=metrics, entropy=InsecureSeededEntropy(seed))
+    spec.layout.check(vector, spec.n_clients)
+    return vector
+
+
+def mean_of(spec: MeanSpec, clients: dict[int, Client]) -> MeanResult:
+    total = sum(vector_of(spec, client, party) for party, client in clients.items())
+    return spec.mean(SumResult(total=total, survivors=tuple(clients)))
+
+
+def exact_means(spec: MeanSpec, clients: dict[int, Client]) -> dict[str, tuple[list[Fraction], int]]:
+    """By rational numbers: the weighted mean of each entry after the clip, and how many entries were clipped."""
+    total = sum(weight for _, weight, _ in clients.values())
+    fields = [(name, exponent) for (name, _), exponent in zip(spec.shapes, spec.exponents, strict=True)]
+    found = {}
+    for name, exponent in [*fields, *((name, 20) for name in spec.metrics)]:
+        clip, sums, n_clipped = Fraction(2) ** exponent, None, 0
+        for values, weight, metrics in clients.values():
+            own = [Fraction(x) for x in np.asarray(values.get(name, metrics.get(name)), dtype=np.float64).ravel()]
+            n_clipped += sum(abs(x) > clip for x in own)
+            weighed = [weight * max(min(x, clip), -clip) for x in own]
+            sums = weighed if sums is None else [a + b for a, b in zip(sums, weighed, strict=True)]
+        assert sums is not None
+        found[name] = [one / total for one in sums], n_clipped
+    return found
+
+
+def errors(spec: MeanSpec, clients: dict[int, Client], mean: MeanResult) -> dict[str, Fraction]:
+    """The largest error of each array and metric, in rational numbers."""
+    got = {**mean.arrays, **mean.metrics}
+    return {
+        name: max(abs(Fraction(float(x)) - y) for x, y in zip(np.ravel(got[name]), exact, strict=True))
+        for name, (exact, _) in exact_means(spec, clients).items()
+    }
+
+
+@examples(1)
+@given(data=st.data(), spec=specs())
+def test_the_mean_is_exact_within_the_bound_that_was_printed_before(data: st.DataObject, spec: MeanSpec) -> None:
+    clients = data.draw(clients_of(spec))
+    weight = sum(weight for _, weight, _ in clients.values())
+    before, known = spec.error_bound(), spec.error_bound(weight, len(clients))
+    mean = mean_of(spec, clients)
+    assert mean.weight == weight
+    assert mean.survivors == tuple(clients)
+    assert mean.error_bound == known
+    for name, error in errors(spec, clients, mean).items():
+        assert error <= Fraction(known[name])
+        assert known[name] <= before[name]
+        assert mean.clipped.get(name, 0) == exact_means(spec, clients)[name][1]
+    for name, shape in spec.shapes:
+        assert isinstance(mean.arrays[name], np.ndarray)
+        assert mean.arrays[name].shape == shape
+        assert mean.arrays[name].dtype == np.float64
+
+
+def test_the_bound_is_reached_so_it_is_no_larger_than_it_must_be() -> None:
+    """Nearest: every client is half a step off, all the same way. Stochastic: all of them almost a whole step."""
+    for rounding, worst in (("nearest", 0.5), ("stochastic", 1 - 2**-10)):
+        spec = MeanSpec.of({"w": np.zeros(1)}, n_clients=4, clip=1.0, entry_bytes=2, rounding=rounding)  # type: ignore[arg-type]
+        step = 1 / spec.vector({"w": np.array([1.0])})[0]
+        vector = np.zeros(spec.layout.size, dtype=np.int64)
+        off = np.array([worst * step])
+        encode(off, vector[:1], name="w", weight=1, exponent=0, shift=-int(np.log2(step)), draws=_never(rounding))
+        error = worst * step - vector[0] * step
+        assert 0.95 * spec.error_bound()["w"] < abs(error) <= spec.error_bound()["w"]
+
+
+def _never(rounding: str) -> Any:
+    """Draws that never round up; none at all to the nearest."""
+    return None if rounding == "nearest" else lambda n_bytes: b"\xff" * n_bytes
+
+
+@examples(2)
+@given(data=st.data(), spec=specs())
+def test_numbers_on_the_grid_are_averaged_exactly_whatever_the_weights(data: st.DataObject, spec: MeanSpec) -> None:
+    """The quotient of two integers, rounded once: the weights themselves are never rounded."""
+    spec = replace(spec, max_weight=data.draw(st.integers(1, 60)), n_clients=data.draw(st.integers(1, 9)))
+    clients = data.draw(on_grid(spec))
+    mean = mean_of(spec, clients)
+    for name, (exact, _) in exact_means(spec, clients).items():
+        got = np.ravel({**mean.arrays, **mean.metrics}[name])
+        assert got.tolist() == [float(x) for x in exact]
+
+
+@st.composite
+def on_grid(draw: st.DrawFn, spec: MeanSpec) -> dict[int, Client]:
+    """Multiples of a 32nd of the clip, which is no less than a step of 9 clients of weight 60 in two bytes."""
+    clients: dict[int, Client] = {}
+    for party in range(1, draw(st.integers(1, spec.n_clients)) + 1):
+        own = {
+            name: np.ldexp(draw(arrays(np.int64, shape, elements=st.integers(-32, 32))).astype("f8"), exponent - 5)
+            for (name, shape), exponent in zip(spec.shapes, spec.exponents, strict=True)
+        }
+        clients[party] = own, draw(st.integers(1, spec.max_weight)), dict.fromkeys(spec.metrics, 0.5)
+    return clients
+
+
+@examples(4)
+@given(data=st.data(), spec=specs())
+def test_order_and_grouping_of_clients_do_not_matter(data: st.DataObject, spec: MeanSpec) -> None:
+    clients = data.draw(clients_of(spec))
+    vectors = {party: vector_of(spec, client, party) for party, client in clients.items()}
+    order = data.draw(st.permutations(list(vectors)))
+    cut = data.draw(st.integers(0, len(order)))
+    zero = np.zeros(spec.layout.size, dtype=np.int64)
+    grouped = sum((vectors[p] for p in order[:cut]), zero) + sum((vectors[p] for p in order[cut:]), zero)
+    assert_same(mean_of(spec, clients), spec.mean(SumResult(total=grouped, survivors=tuple(clients))))
+
+
+@examples(4)
+@given(data=st.data(), spec=specs())
+def test_a_client_may_split_its_weight_among_clients_of_the_same_arrays(data: st.DataObject, spec: MeanSpec) -> None:
+    spec = replace(spec, max_weight=60, n_clients=9)
+    clients = dict(list(data.draw(on_grid(spec)).items())[:4])
+    split = {}
+    for party, (values, weight, metrics) in clients.items():
+        part = data.draw(st.integers(0, weight - 1))
+        split[party] = values, weight - part, metrics
+        if part:
+            split[party + 4] = values, part, metrics
+    whole, parted = mean_of(spec, clients), mean_of(spec, split)
+    assert whole.weight == parted.weight
+    for name, mean in whole.arrays.items():
+        assert mean.tobytes() == parted.arrays[name].tobytes()
+
+
+def assert_same(one: MeanResult, other: MeanResult) -> None:
+    """Bit for bit."""
+    assert {name: array.tobytes() for name, array in one.arrays.items()} == {
+        name: array.tobytes() for name, array in other.arrays.items()
+    }
+    for name in ("weight", "metrics", "clipped", "survivors", "error_bound"):
+        assert getattr(one, name) == getattr(other, name)
+
+
+EXACT = {name: row for name, row in ROWS.items() if not row.noise}
+
+
+@pytest.mark.parametrize("row", EXACT.values(), ids=EXACT.keys())
+@pytest.mark.parametrize("entry_bytes", [2, 3, 4])
+def test_every_mode_gives_the_same_integers(row: Row, entry_bytes: int) -> None:
+    """Those of plain addition, also of the clients that stay where one drops out."""
+    rng, parties = np.random.default_rng(entry_bytes), (2, 3, 5, 7, 11)
+    values = {party: {"w": rng.standard_t(2, (4, 3)), "b": np.float32(rng.normal())} for party in parties}
+    spec = MeanSpec.of(values[2], n_clients=5, clip=2.0, max_weight=1000, entry_bytes=entry_bytes, metrics=("loss",))
+    vectors = {party: spec.vector(values[party], weight=party * 90, metrics={"loss": 0.1 * party}) for party in parties}
+    for gone in ({}, {5: 0}):
+        run = run_in_memory(row.make(spec.layout, parties, SESSION, b"model"), vectors, dropouts=gone)
+        there = [party for party in parties if party not in gone]
+        assert run.result.survivors == tuple(there)
+        assert run.result.total.tobytes() == sum(vectors[party] for party in there).tobytes()
+        clients = {party: (values[party], party * 90, {"loss": 0.1 * party}) for party in there}
+        mean = spec.mean(run.result)
+        for name, error in errors(spec, clients, mean).items():
+            assert error <= Fraction(mean.error_bound[name])
+
+
+def test_a_client_that_believes_in_another_description_adds_nothing() -> None:
+    """Scale, rounding, names, metrics: the sum is bound to each of them."""
+    spec = MeanSpec.of({"w": np.zeros(3)}, n_clients=3, clip=1.0, max_weight=9, metrics=("loss",))
+    others = [
+        replace(spec, exponents=(-20,)),
+        replace(spec, rounding="nearest"),
+        replace(spec, shapes=(("v", (3,)),)),
+        replace(spec, shapes=(("w", (3, 1)),)),
+        replace(spec, metrics=("accuracy",)),
+        replace(spec, max_weight=8),
+    ]
+    for other in others:
+        sums = [
+            MaskedSum(layout=one.layout, clients=(1, 2, 3), session_id=SESSION, threshold=2) for one in (spec, other)
+        ]
+        assert sums[0].digest != sums[1].digest
+        vector = np.zeros(spec.layout.size, dtype=np.int64)
+        server, stranger = sums[0].server(), sums[1].client(3, vector)
+        with pytest.raises(MalformedMessageError, match="another session or another configuration"):
+            _go_on(sums, vector, server, stranger)
+
+
+def _go_on(sums: list[MaskedSum], vector: IntVector, server: Any, stranger: Any) -> None:
+    """Two clients of one description and one of another, to the end."""
+    clients = {1: sums[0].client(1, vector), 2: sums[0].client(2, vector), 3: stranger}
+    said = {party: client.start() for party, client in clients.items()}
+    while server.result is None:
+        for party, message in said.items():
+            server.receive(party, message)
+        requests = server.close_round()
+        said = {party: clients[party].receive(message) for party, message in requests.items()}
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "says"),
+    [
+        ({"w": [1.0, np.nan]}, {}, r"'w': 1 of 2 numbers are NaN or infinite"),
+        ({"w": [-np.inf, np.nan]}, {}, r"'w': 2 of 2 numbers are NaN or infinite"),
+        ({"w": [1.0, 2.0, 3.0]}, {}, r"'w': shape \(2,\) is needed, not \(3,\)"),
+        ({"w": [[1.0], [2.0]]}, {}, r"'w': shape \(2,\) is needed, not \(2, 1\)"),
+        ({"v": [1.0, 2.0]}, {}, r"missing \['w'\], unknown \['v'\]"),
+        ({"w": [1.0, 2.0], "n": [3]}, {}, r"unknown \['n'\]"),
+        ({"w": [1.0, 2.0], "loss": 1.0}, {}, r"unknown \['loss'\]"),
+        ({"w": [1, 2]}, {}, r"'w': the type needed is float16, float32 or float64, not int64"),
+        ({"w": [1j, 2]}, {}, r"'w': .* not complex128"),
+        ({"w": np.array([1.0, None])}, {}, r"'w': .* not object"),
+        ({"w": np.zeros(2, np.longdouble)}, {}, r"'w': .* not float128"),
+        ({"w": [1.0, 2.0]}, {"weight": 10}, r"whole number of 1 to max_weight 9, not 10"),
+        ({"w": [1.0, 2.0]}, {"weight": 0}, r"not 0; .* A client of weight 0 hides nobody"),
+        ({"w": [1.0, 2.0]}, {"weight": 1.5}, r"not 1.5"),
+        ({"w": [1.0, 2.0]}, {"weight": True}, r"not True"),
+        ({"w": [1.0, 2.0]}, {"metrics": {}}, r"missing \['loss'\]"),
+        ({"w": [1.0, 2.0]}, {"metrics": {"loss": np.nan}}, r"'loss': 1 of 1 numbers are NaN"),
+        ({"w": [1.0, 2.0]}, {"metrics": {"loss": "low"}}, r"'loss': .* a number of at most 64 bits, not <U3"),
+    ],
+)
+def test_what_no_mean_may_hold_is_refused_by_name(values: Any, options: dict[str, Any], says: str) -> None:
+    spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=3, max_weight=9, metrics=("loss",))
+    with pytest.raises(InvalidVectorError, match=says):
+        spec.vector(values, **{"metrics": {"loss": 1.0}, **options})
+
+
+def test_clipped_numbers_are_counted_by_name_and_enter_the_mean_at_the_clip() -> None:
+    spec = MeanSpec.of({"w": np.zeros(3), "b": np.zeros(1)}, n_clients=2, clip=1.0, metrics=("loss",))
+    clients = {
+        1: ({"w": np.array([5.0, -1e300, 1.0]), "b": np.zeros(1)}, 1, {"loss": 2.0**21}),
+        2: ({"w": np.array([1.0, -1.5, 1.0]), "b": np.ones(1)}, 1, {"loss": 0.0}),
+    }
+    mean = mean_of(spec, clients)
+    assert mean.clipped == {"w": 3, "loss": 1}
+    assert mean.arrays["w"].tolist() == [1.0, -1.0, 1.0]
+    assert mean.metrics["loss"] == 2.0**19
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"shapes": ()}, "at least one array is needed"),
+        ({"shapes": (("w", (2,)), ("w", (2,)))}, "each of another name"),
+        ({"shapes": (("w", (2, 0)),)}, "'w': shape .* has no numbers"),
+        ({"shapes": (("w", (2.0,)),)}, "a shape of plain ints"),
+        ({"exponents": (65,)}, "an exponent of -64 to 64"),
+        ({"exponents": (1, 2)}, "an exponent of -64 to 64"),
+        ({"n_clients": 0}, "n_clients is a plain int of at least 1, not 0"),
+        ({"n_clients": 2**23}, "8388608 clients do not fit 3 bytes an entry"),
+        ({"max_weight": 0}, "max_weight is a plain int of 1 to 2\\^32, not 0"),
+        ({"max_weight": 2.5}, "max_weight is a plain int"),
+        ({"entry_bytes": 1}, "entry_bytes is one of 2, 3, 4, not 1"),
+        ({"entry_bytes": 5}, "entry_bytes is one of 2, 3, 4, not 5"),
+        ({"rounding": "up"}, "rounding is one of stochastic, nearest, not 'up'"),
+        ({"metrics": ("w",)}, "names that differ"),
+        ({"metrics": "loss"}, "metrics is a tuple of names"),
+    ],
+)
+def test_a_description_that_cannot_hold_is_never_made(changes: dict[str, Any], says: str) -> None:
+    spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=3)
+    with pytest.raises(ConfigurationError, match=says):
+        replace(spec, **changes)
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, np.nan, np.inf, 2.0**65, {"v": 1.0}])
+def test_a_clip_that_is_none_is_refused(clip: Any) -> None:
+    with pytest.raises(ConfigurationError, match="clip"):
+        MeanSpec.of({"w": np.zeros(2)}, n_clients=3, clip=clip)
+
+
+@pytest.mark.parametrize(
+    ("place", "to", "says"),
+    [
+        (-1, 1, "weight: 2 clients of 1 to 9 each cannot add up to 1"),
+        (-1, 19, "weight: 2 clients of 1 to 9 each cannot add up to 19"),
+        (0, 2**22, "'w': 2 clients of weight 6 together cannot have this total"),
+        (2, 5, "'w': 2 clients"),
+        (2, -1, "'w': 2 clients"),
+    ],
+)
+def test_a_total_that_no_clients_have_makes_no_mean(place: int, to: int, says: str) -> None:
+    spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=2, clip=1.0, max_weight=9)
+    total = 2 * spec.vector({"w": np.zeros(2)}, weight=3)
+    assert spec.mean(SumResult(total=total.copy(), survivors=(1, 2))).weight == 6
+    total[place] = to
+    with pytest.raises(SumOutOfBoundsError, match=says):
+        spec.mean(SumResult(total=total, survivors=(1, 2)))
+    with pytest.raises(InvalidVectorError, match="take the result of a sum over its layout"):
+        spec.mean(SumResult(total=np.zeros(3, dtype=np.int64), survivors=(1, 2)))
+
+
+# --- rounding -----------------------------------------------------------------------------------------------
+
+
+@given(fraction=st.integers(0, 2**32), whole=st.integers(-(2**20), 2**20))
+def test_the_chance_of_rounding_up_is_the_fraction(fraction: int, whole: int) -> None:
+    """Exactly so many of the 2^32 draws round up: the first that does not is the fraction itself."""
+
+    def rounded(draw: int) -> int:
+        out = np.zeros(1, dtype=np.int64)
+        number = np.array([whole + fraction * 2.0**-32])
+        encode(number, out, name="w", weight=1, exponent=22, shift=0, draws=lambda n: draw.to_bytes(n, "little"))
+        return int(out[0])
+
+    up, kept = divmod(fraction, 2**32)
+    assert rounded(kept) == whole + up
+    if kept:
+        assert rounded(kept - 1) == whole + up + 1
+
+
+def test_stochastic_rounding_is_the_default_and_fresh_each_time_and_nearest_draws_nothing() -> None:
+    updates = {"w": np.full(200, 1e-6)}
+    spec = MeanSpec.of(updates, n_clients=3, clip=1.0)
+    assert spec.rounding == "stochastic"
+    assert spec.vector(updates).tobytes() != spec.vector(updates).tobytes()
+    nearest = replace(spec, rounding="nearest")
+    made = {nearest.vector(updates, entropy=_no_entropy).tobytes() for _ in range(2)}
+    assert len(made) == 1
+    with pytest.raises(AssertionError, match="32"):
+        spec.vector(updates, entropy=_no_entropy)
+
+
+def _no_entropy(n_bytes: int) -> bytes:
+    raise AssertionError(n_bytes)
+
+
+def test_updates_below_a_step_vanish_to_the_nearest_and_not_at_random() -> None:
+    """A thousand rounds of an update of a 32nd of a step: why stochastic rounding is the default."""
+    spec = MeanSpec.of({"w": np.zeros(1000)}, n_clients=3, clip=1.0, entry_bytes=2)
+    step = 2.0**-13
+    update = {"w": np.full(1000, step / 32)}
+    assert not replace(spec, rounding="nearest").vector(update)[:1000].any()
+    total = spec.vector(update, entropy=InsecureSeededEntropy(0))[:1000].sum()
+    assert 0 < total < 100  # of a binomial of mean 31: below 2^-60 that it is not
+
+
+# --- scales from round to round -------------------------------------------------------------------------------
+
+
+def test_a_training_needs_no_guess_of_a_scale() -> None:
+    """From clip 8 in four bytes on; updates of heavy tails shrink over a hundredfold and nothing is ever clipped."""
+    rng, spec = np.random.default_rng(1), MeanSpec.of({"w": np.zeros(500)}, n_clients=10, entry_bytes=4)
+    common = rng.standard_t(4, 500)
+    for number in range(20):
+        size = 1e-3 * 0.75**number
+        clients = {p: ({"w": size * (common + rng.standard_t(4, 500))}, 1, {}) for p in range(1, 11)}
+        mean = mean_of(spec, clients)
+        largest = np.abs(mean.arrays["w"]).max()
+        assert mean.clipped == {}
+        assert mean.error_bound["w"] < largest * (2**-10 if number else 2**-8)
+        spec = spec.next_round(mean, entry_bytes=3)
+        assert 10 * largest < 2.0 ** spec.exponents[0] <= 2 * 2 * 16 * largest
+    assert spec.entry_bytes == 3
+
+
+def test_a_scale_that_clips_grows_and_one_without_news_stays() -> None:
+    spec = MeanSpec.of({"w": np.zeros(2), "frozen": np.zeros(1), "b": np.zeros(1)}, n_clients=4, clip=2.0**-10)
+    clients = {
+        party: ({"w": np.array([100.0, 0.0]), "frozen": np.zeros(1), "b": np.array([2.0**-12])}, 1, {})
+        for party in range(1, 5)
+    }
+    grown = []
+    for _ in range(9):
+        mean = mean_of(spec, clients)
+        spec = spec.next_round(mean, headroom=1)
+        grown.append(spec.exponents)
+    assert grown[0] == (-8, -10, -10)
+    assert [w for w, _, _ in grown] == [-8, -6, -4, -2, 0, 2, 4, 6, 8]
+    assert mean_of(spec, clients).clipped == {}
+    assert spec.next_round(mean_of(spec, clients)).exponents == (10, -10, -8)
+    extreme = replace(spec, exponents=(7, -64, -64))
+    assert extreme.next_round(mean_of(extreme, clients), headroom=200).exponents == (64, -64, 64)
+    assert extreme.next_round(mean_of(extreme, clients), headroom=-200).exponents == (-64, -64, -62)
