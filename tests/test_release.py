@@ -217,7 +217,7 @@ def check_main_job(bin_: Path, cwd: Path) -> None:
     assert "all 3 runs equal the pooled model of the surviving clients, bit for bit" in printed
     assert re.search(r"^one weights hash in all runs: [0-9a-f]{64}$", printed, re.MULTILINE)
     found = run(bin_ / "python", "-m", "analytic_secagg", "doctor", cwd=cwd)
-    assert re.search(r"^fine   code: all \d{3} files are those of the wheel that was installed$", found, re.MULTILINE)
+    assert re.search(r"^ok   code: all \d{3} files are those of the wheel that was installed$", found, re.MULTILINE)
     assert list(cwd.iterdir()) == []
 
 

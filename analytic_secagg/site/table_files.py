@@ -245,7 +245,7 @@ def _statistics(path: Path, reading: Reading) -> Cells:
     _needs(path, "pyreadstat", "tables")
     import pyreadstat
 
-    read = {
+    read: Any = {
         ".dta": pyreadstat.read_dta,
         ".sav": pyreadstat.read_sav,
         ".xpt": pyreadstat.read_xport,
