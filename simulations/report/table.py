@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analytic.scaling import Agreement
-from analytic_secagg.learners import LEARNERS
+from analytic_secagg.learners import find_learner
 from simulations.compare.comparison import Comparison
 from simulations.compare.privacy import Budgets, depth_verdicts
 from simulations.compare.record import RunRecord
@@ -49,7 +49,7 @@ def describe(comparison: Comparison) -> str:
     is_real = first.target_format is not None
     learned = f"{data.classes} {'real target' if is_real else 'class'}{_plural(data.classes, '' if is_real else 'e')}"
     targets = f", of targets {first.target_format}" if is_real else ""
-    linear = [name for name, run in comparison.learners.items() if "intercept" in LEARNERS[run.learner].options]
+    linear = [name for name, run in comparison.learners.items() if "intercept" in find_learner(run.learner).options]
     is_default = is_real or first.agreement == Agreement.STANDARDISED
     has_one = {bool(comparison.learners[name].options.get("intercept", is_default)) for name in linear}
     intercept = f", {' and '.join('with' if own else 'without' for own in has_one)} an intercept" if linear else ""
