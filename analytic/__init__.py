@@ -5,9 +5,9 @@ What stands here is what programs need; so do `analytic.estimators` (scikit-lear
 change.
 """
 
-from analytic.afl import AFL, LinearModel, absolute_aggregation
+from analytic.afl import AFL
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
-from analytic.deepafl import DeepAFL, DeepModel
+from analytic.deepafl import DeepAFL
 from analytic.discriminant import LDA, QDA
 from analytic.errors import (
     AnalyticError,
@@ -21,22 +21,19 @@ from analytic.errors import (
 )
 from analytic.evaluation import (
     ClassEvaluation,
-    ClassReport,
     LabelsEvaluation,
-    LabelsReport,
     RegressionEvaluation,
-    RegressionReport,
 )
-from analytic.fedhip import FedHiP, FedHiPModel
+from analytic.fedhip import FedHiP
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
 from analytic.logistic import Logistic
 from analytic.model_files import ModelFileError, load_model, save_model
 from analytic.naive_bayes import NaiveBayes
 from analytic.partial_labels import PartialLabels
-from analytic.pipeline import Pipeline, PipelineModel
+from analytic.pipeline import Pipeline
 from analytic.random_map import RandomMap
 from analytic.row_format import ColumnMap, RowFormat
-from analytic.safle import SAFLe, SAFLeModel
+from analytic.safle import SAFLe
 from analytic.scaling import Scaler, agreed_format
 from analytic.selection import RidgeCV
 from analytic.statistics import LABELS
@@ -51,21 +48,16 @@ __all__ = [
     "AnalyticError",
     "AnalyticLearner",
     "ClassEvaluation",
-    "ClassReport",
     "ClientRows",
     "ColumnMap",
     "DeepAFL",
-    "DeepModel",
     "DivergedError",
     "Encoding",
     "FedHiP",
-    "FedHiPModel",
     "FixedThresholds",
     "ImpossibleTotalError",
     "InvalidRowsError",
     "LabelsEvaluation",
-    "LabelsReport",
-    "LinearModel",
     "Logistic",
     "ModelFileError",
     "NaiveBayes",
@@ -73,21 +65,17 @@ __all__ = [
     "NotReadyError",
     "PartialLabels",
     "Pipeline",
-    "PipelineModel",
     "QuantileThresholds",
     "RandomMap",
     "RegressionEvaluation",
-    "RegressionReport",
     "RidgeCV",
     "RowFormat",
     "RowsOutsideFormatError",
     "SAFLe",
-    "SAFLeModel",
     "Scaler",
     "SpecificationError",
     "SumSpec",
     "Weights",
-    "absolute_aggregation",
     "agreed_format",
     "fit_pooled",
     "load_model",

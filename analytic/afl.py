@@ -565,29 +565,3 @@ def in_digits(
     f, f_target = feature_format.fraction_bits, target_format.fraction_bits
     bits = digit_bits(max(len(total.gram), inner))
     return Digits.of(total.gram, bits).shifted(-2 * f), Digits.of(total.cross, bits).shifted(-f - f_target)
-
-
-def absolute_aggregation(
-    weights_u: FloatMatrix, gram_u: FloatMatrix, weights_v: FloatMatrix, gram_v: FloatMatrix
-) -> tuple[FloatMatrix, FloatMatrix]:
-    """Join two clients' weights into those of their pooled rows, pairwise (AFL eq. 7-8, sign corrected).
-
-    W = W_u' W_u + W_v' W_v with W_u' = I - R_u C_v + R_u C_v (C_u + C_v)^-1 C_v; the paper prints the last
-    sign as minus. It needs each client's matrices in the clear and so is a cross-check, not the way to sum.
-
-    Args:
-        weights_u: (d, c), the first client's weights.
-        gram_u: (d, d), its Gram, regular.
-        weights_v: (d, c), the second client's weights.
-        gram_v: (d, d), its Gram, regular.
-
-    Returns:
-        The joint weights (d, c) and the joint Gram (d, d).
-    """
-    joint = gram_u + gram_v
-
-    def share(own: FloatMatrix, other: FloatMatrix, weights: FloatMatrix) -> FloatMatrix:
-        ratio = np.linalg.solve(own, other)
-        return weights - ratio @ weights + ratio @ np.linalg.solve(joint, other @ weights)
-
-    return share(gram_u, gram_v, weights_u) + share(gram_v, gram_u, weights_v), joint

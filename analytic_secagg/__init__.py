@@ -4,28 +4,24 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from analytic_secagg.changes import Change, Changed, ChangeRefusedError, changed, with_classes
+    from analytic_secagg.changes import Change, ChangeRefusedError, changed, with_classes
     from analytic_secagg.federated_model import FederatedModel, federate
-    from analytic_secagg.federation import Federation, Step, SumRecord
+    from analytic_secagg.federation import Federation, Step
     from analytic_secagg.in_process import FederatedRun, run_federation
-    from analytic_secagg.privacy import PrivacyPlan, PrivateForm
-    from analytic_secagg.release import Concern, Gate, ReleasePolicy, ReleaseRefusedError
+    from analytic_secagg.privacy import PrivacyPlan
+    from analytic_secagg.release import Gate, ReleasePolicy, ReleaseRefusedError
 
 __all__ = [
     "Change",
     "ChangeRefusedError",
-    "Changed",
-    "Concern",
     "FederatedModel",
     "FederatedRun",
     "Federation",
     "Gate",
     "PrivacyPlan",
-    "PrivateForm",
     "ReleasePolicy",
     "ReleaseRefusedError",
     "Step",
-    "SumRecord",
     "changed",
     "federate",
     "run_federation",

@@ -9,13 +9,39 @@ import numpy as np
 import pytest
 from support.learner_driver import dealt, train
 
-from analytic.afl import AFL, absolute_aggregation, dequantised
+from analytic.afl import AFL, dequantised
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.statistics import INT64_MAX, Statistics
 
 Q = RowFormat.parse
 UNIT = 2.0**-53
+
+
+def absolute_aggregation(
+    weights_u: FloatMatrix, gram_u: FloatMatrix, weights_v: FloatMatrix, gram_v: FloatMatrix
+) -> tuple[FloatMatrix, FloatMatrix]:
+    """Join two clients' weights into those of their pooled rows, pairwise (AFL eq. 7-8, sign corrected).
+
+    W = W_u' W_u + W_v' W_v with W_u' = I - R_u C_v + R_u C_v (C_u + C_v)^-1 C_v; the paper prints the last
+    sign as minus. It needs each client's matrices in the clear and so is a cross-check, not the way to sum.
+
+    Args:
+        weights_u: (d, c), the first client's weights.
+        gram_u: (d, d), its Gram, regular.
+        weights_v: (d, c), the second client's weights.
+        gram_v: (d, d), its Gram, regular.
+
+    Returns:
+        The joint weights (d, c) and the joint Gram (d, d).
+    """
+    joint = gram_u + gram_v
+
+    def share(own: FloatMatrix, other: FloatMatrix, weights: FloatMatrix) -> FloatMatrix:
+        ratio = np.linalg.solve(own, other)
+        return weights - ratio @ weights + ratio @ np.linalg.solve(joint, other @ weights)
+
+    return share(gram_u, gram_v, weights_u) + share(gram_v, gram_u, weights_v), joint
 
 
 def learner_of(d: int = 3, c: int = 3, **changes: Any) -> AFL:
