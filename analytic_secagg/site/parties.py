@@ -121,7 +121,7 @@ class SiteParties:
             names = role.columns.features if role.columns else tuple(map(str, range(n_columns)))
             LOG.warning(
                 "%s keeps less than 8 bits of %d of %d columns of this site's rows: %s; ask for more fraction bits, "
-                'for scales in the schema, or for feature-format = "agreed"',
+                'for an offset or a scale in the schema, or for feature-format = "agreed"',
                 step.learner.name,
                 len(places),
                 n_columns,
