@@ -23,7 +23,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedProx, FedYogi, Strategy
+from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedProx, FedYogi, Result, Strategy
 from numpy.typing import NDArray
 
 from analytic_secagg.errors import UsageError
@@ -119,6 +119,9 @@ class SecureMean(Strategy):
     A round in which too few clients stay leaves the model as it is. Where they left after vectors were sent, or a mean
     changed nothing, nodes refuse further rounds over that model: begin a new run.
 
+    It is the outermost strategy. A strategy around it, such as Flower's differential privacy at the server, would see
+    one reply, the mean, and clip that in place of each client's update: ``configure_train`` refuses it.
+
     Args:
         strategy: FedAvg, FedProx, FedAvgM, FedAdam, FedYogi or FedAdagrad. What looks at single replies (Krum,
             medians, trimmed means) cannot be aggregated over a sum, and is refused.
@@ -147,11 +150,29 @@ class SecureMean(Strategy):
             )
         self.strategy, self._terms, self._timeout = strategy, terms, timeout
         self._round: _Round | None = None
+        self._is_outermost = False
+
+    def start(self, *args: Any, **options: Any) -> Result:
+        """Run all rounds, as ``Strategy.start`` does."""
+        self._is_outermost = True
+        try:
+            return super().start(*args, **options)
+        finally:
+            self._is_outermost = False
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Agree on keys and shares with the clients that the inner strategy samples; then let it ask for training."""
+        """Agree on keys and shares with the clients that the inner strategy samples; then let it ask for training.
+
+        Raises:
+            UsageError: a strategy around this one, and not this one, was started.
+        """
+        if not self._is_outermost:
+            raise UsageError(
+                "SecureMean must be the outermost strategy: one around it would see only the mean, so what it does to "
+                "single replies, such as clipping, would be done to none. Call SecureMean(...).start"
+            )
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
         self._round = None
         if not messages:

@@ -19,7 +19,18 @@ pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secag
 
 from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedMedian, FedProx, FedYogi, Krum, Strategy
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedProx,
+    FedYogi,
+    Krum,
+    Strategy,
+)
 
 from analytic_secagg.errors import UsageError
 from analytic_secagg.flower import mean
@@ -162,6 +173,24 @@ def test_a_node_that_is_sent_another_model_does_not_train_on_it() -> None:
 def test_a_strategy_that_looks_at_single_replies_is_refused(strategy: Strategy) -> None:
     with pytest.raises(UsageError, match="nothing but the mean of replies"):
         SecureMean(strategy, TERMS)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda inner: DifferentialPrivacyServerSideFixedClipping(inner, 0.0, 0.5, 5),
+        lambda inner: DifferentialPrivacyServerSideAdaptiveClipping(inner, 0.1, 5),
+    ],
+)
+def test_a_strategy_around_a_secure_mean_is_refused(around: Callable[[Strategy], Strategy]) -> None:
+    """It would clip the mean in place of each update, and say that it clipped. A run before it changes nothing."""
+    inner = SecureMean(FedAvg(fraction_evaluate=0.0), TERMS)
+    nodes = NodesInThisProcess(secure=True)
+    run(inner, nodes, 1)
+    nodes.seen = []
+    with pytest.raises(UsageError, match="SecureMean must be the outermost strategy"):
+        run(around(inner), nodes, 1)
+    assert nodes.seen == []
 
 
 def test_whole_numbers_of_a_model_stay_the_servers() -> None:
