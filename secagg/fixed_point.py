@@ -136,14 +136,12 @@ def room_of(n_clients: int, entry_bytes: int) -> int:
 
 
 def finest_scale(most: int, room: int) -> int:
-    """Return the largest k, maybe negative, with most 2^k <= room.
+    """Return the largest k with most 2^k <= room; -1 where there is none of at least 0.
 
     >>> finest_scale(1, 100), finest_scale(3, 100), finest_scale(1000, 100)
-    (6, 5, -4)
+    (6, 5, -1)
     """
-    if most <= room:
-        return (room // most).bit_length() - 1
-    return -(-(-most // room) - 1).bit_length()
+    return (room // most).bit_length() - 1
 
 
 def exponent_of(largest: float) -> int:

@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any
 
@@ -96,7 +97,8 @@ class MeanSpec:
         shapes: name and shape of each array.
         exponents: of each array; numbers are clipped to [-2^e, 2^e].
         n_clients: largest cohort.
-        max_weight: largest weight of one client, 1 to 2^32; 1 for an unweighted mean.
+        max_weight: largest weight of one client, 1 to 2^32; 1 for an unweighted mean. Twice of it costs one bit of
+            accuracy.
         entry_bytes: 2, 3 or 4 bytes a number on the wire.
         rounding: ``stochastic``, the default, is unbiased: over the rounds of a training updates below a step count
             as much as they should. ``nearest`` has half the bound and loses them in every round. A stochastic vector
@@ -137,6 +139,11 @@ class MeanSpec:
             raise ConfigurationError(f"n_clients is a plain int of at least 1, not {self.n_clients!r}")
         if type(self.max_weight) is not int or not 1 <= self.max_weight <= MAX_WEIGHT:
             raise ConfigurationError(f"max_weight is a plain int of 1 to 2^32, not {self.max_weight!r}")
+        if self._scale < 0:
+            raise ConfigurationError(
+                f"{self.n_clients} clients of max_weight {self.max_weight} leave a step larger than the clip in "
+                f"{self.entry_bytes} bytes, so no mean of use: raise entry_bytes, or lower max_weight"
+            )
         if type(self.metrics) is not tuple or len({*names, *self.metrics}) != len(names) + len(self.metrics):
             raise ConfigurationError(
                 f"metrics is a tuple of names that differ from each other and from arrays, not {self.metrics!r}"
@@ -204,9 +211,9 @@ class MeanSpec:
         def segment(name: str, size: int, own: int) -> Segment:
             return Segment(name=name, size=size, bound=n * own, client_bound=own)
 
-        segments = [segment("values", sum(sizes), _most(self.max_weight, self._scale))]
+        segments = [segment("values", sum(sizes), self.max_weight << self._scale)]
         if self.metrics:
-            segments.append(segment("metrics", len(self.metrics), _most(self.max_weight, self._metric_scale)))
+            segments.append(segment("metrics", len(self.metrics), self.max_weight << self._metric_scale))
         segments.append(segment("clipped", len(sizes) + len(self.metrics), max(sizes)))
         segments.append(segment("weight", 1, self.max_weight))
         return Layout(tuple(segments), agreed=self._digest())
@@ -247,8 +254,8 @@ class MeanSpec:
         ]
         for name, _, exponent, _ in self._fields:
             clip = f"{2.0**exponent:.3g}"
-            better = f" whatever the weights, {heaviest[name]:.3g} where all are {self.max_weight}"
-            bound = f"error at most {worst[name]:.3g}" + (better if self.max_weight > 1 else "")
+            better = f" whatever the weights, {_rounded_up(heaviest[name])} where all are {self.max_weight}"
+            bound = f"error at most {_rounded_up(worst[name])}" + (better if self.max_weight > 1 else "")
             lines.append(f"  {name}: clipped to [-{clip}, {clip}]; {bound}")
         return "\n".join(lines)
 
@@ -348,7 +355,7 @@ class MeanSpec:
             )
         for name, total in totals.items():
             scale = self._metric_scale if name in self.metrics else self._scale
-            if np.abs(total).max() > _most(weight, scale) + n or not 0 <= clipped[name] <= n * total.size:
+            if np.abs(total).max() > (weight << scale) + n or not 0 <= clipped[name] <= n * total.size:
                 raise SumOutOfBoundsError(
                     f"{name!r}: {n} clients of weight {weight} together cannot have this total: a client broke its "
                     "bound. Discard it and start a new session"
@@ -385,6 +392,6 @@ class MeanSpec:
         return replace(self, exponents=tuple(exponents), entry_bytes=entry_bytes or self.entry_bytes)
 
 
-def _most(weight: int, scale: int) -> int:
-    """The largest integer that numbers of so much weight become: weight 2^scale, rounded up."""
-    return weight << scale if scale >= 0 else -(-weight >> -scale)
+def _rounded_up(bound: float) -> str:
+    """Return a bound in three digits, which are no less than it."""
+    return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(bound)):.3g}"

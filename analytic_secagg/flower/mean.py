@@ -58,7 +58,8 @@ class MeanTerms:
     """What a federation agrees on before it trains: server and clients state the same.
 
     Args:
-        max_weight: largest number of examples of a client.
+        max_weight: largest number of examples of a client. Twice of it costs one bit of accuracy: state the largest
+            that occurs, and not a number that is surely enough.
         metrics: names of the numbers that are averaged; a client's other ones are not sent.
         clip: largest absolute change of a number in a round that is not clipped. In four bytes the default is fine
             for every model, so that scales are never changed, and say nothing.
@@ -151,6 +152,7 @@ class SecureMean(Strategy):
         self.strategy, self._terms, self._timeout = strategy, terms, timeout
         self._round: _Round | None = None
         self._is_outermost = False
+        self._explained = ""
 
     def start(self, *args: Any, **options: Any) -> Result:
         """Run all rounds, as ``Strategy.start`` does."""
@@ -177,12 +179,15 @@ class SecureMean(Strategy):
         self._round = None
         if not messages:
             return []
-        opened = _Round(self._terms, arrays, messages, grid, self._timeout)
         try:
+            opened = _Round(self._terms, arrays, messages, grid, self._timeout)
             deliveries = opened.set_up()
         except SecureSumError as error:
             LOG.error("secure mean of round %s: %s", server_round, error)
             return []
+        if self._explained != (explained := opened.spec.explain()):
+            self._explained = explained
+            LOG.info("secure mean: %s", explained)
         self._round = opened
         return deliveries
 
@@ -236,7 +241,7 @@ class _Round:
             "shapes": json.dumps(shapes),
             "model": digest_of(arrays),
         }
-        self._spec, sum_ = _sum_of(terms, self._plan)
+        self.spec, sum_ = _sum_of(terms, self._plan)
         self._session: ServerSession = sum_.server()
 
     def set_up(self) -> list[Message]:
@@ -256,9 +261,15 @@ class _Round:
         self._take(self._exchange("unmask", self._close()))
         self._close()
         assert self._session.result is not None
-        mean = self._spec.mean(self._session.result)
+        mean = self.spec.mean(self._session.result)
+        name, bound = max(mean.error_bound.items(), key=lambda item: item[1] if item[0] in mean.arrays else -1)
+        LOG.info("secure mean: %s clients; error at most %.3g (%r)", len(mean.survivors), bound, name)
         if mean.clipped:
-            LOG.warning("secure mean: clipped numbers by array: %s", dict(mean.clipped))
+            LOG.warning(
+                "secure mean: numbers beyond the clip entered at the clip, so the mean is not that of plain training; "
+                "state a larger clip for these arrays, or send less of them. Numbers by array: %s",
+                dict(mean.clipped),
+            )
         model = {name: array.numpy() for name, array in self._arrays.items()}
         model |= {name: (model[name] + update).astype(model[name].dtype) for name, update in mean.arrays.items()}
         reply = next(reply for reply in replies if not reply.has_error())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import re
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -29,7 +30,7 @@ from secagg import (
     SumResult,
     run_in_memory,
 )
-from secagg.fixed_point import encode
+from secagg.fixed_point import encode, room_of
 
 Client = tuple[dict[str, Any], int, dict[str, float]]
 """Arrays, weight, metrics."""
@@ -45,12 +46,14 @@ def test_every_example_in_a_docstring_is_true(name: str) -> None:
 @st.composite
 def specs(draw: st.DrawFn, rounding: str | None = None) -> MeanSpec:
     shapes = draw(st.lists(array_shapes(min_dims=0, max_dims=3, max_side=3), min_size=1, max_size=3))
+    n_clients, entry_bytes = draw(st.integers(1, 120)), draw(st.sampled_from([2, 3, 4]))
+    largest = room_of(n_clients, entry_bytes)
     return MeanSpec(
         shapes=tuple((f"a{i}", shape) for i, shape in enumerate(shapes)),
         exponents=tuple(draw(st.integers(-64, 64)) for _ in shapes),
-        n_clients=draw(st.integers(1, 120)),
-        max_weight=draw(st.one_of(st.integers(1, 1000), st.integers(1, 2**32))),
-        entry_bytes=draw(st.sampled_from([2, 3, 4])),
+        n_clients=n_clients,
+        max_weight=draw(st.one_of(st.integers(1, min(largest, 1000)), st.integers(1, largest))),
+        entry_bytes=entry_bytes,
         rounding=rounding or draw(st.sampled_from(["stochastic", "nearest"])),  # type: ignore[arg-type]
         metrics=draw(st.sampled_from([(), ("loss",), ("loss", "accuracy")])),
     )
@@ -324,6 +327,8 @@ def test_clipped_numbers_are_counted_by_name_and_enter_the_mean_at_the_clip() ->
         ({"n_clients": 2**23}, "8388608 clients do not fit 3 bytes an entry"),
         ({"max_weight": 0}, "max_weight is a plain int of 1 to 2\\^32, not 0"),
         ({"max_weight": 2.5}, "max_weight is a plain int"),
+        ({"max_weight": 2**22}, "3 clients of max_weight 4194304 leave a step larger than the clip in 3 bytes"),
+        ({"max_weight": 10923, "entry_bytes": 2}, "a step larger than the clip in 2 bytes"),
         ({"entry_bytes": 1}, "entry_bytes is one of 2, 3, 4, not 1"),
         ({"entry_bytes": 5}, "entry_bytes is one of 2, 3, 4, not 5"),
         ({"rounding": "up"}, "rounding is one of stochastic, nearest, not 'up'"),
@@ -335,6 +340,28 @@ def test_a_description_that_cannot_hold_is_never_made(changes: dict[str, Any], s
     spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=3)
     with pytest.raises(ConfigurationError, match=says):
         replace(spec, **changes)
+
+
+def test_the_heaviest_weight_that_fits_has_a_step_of_the_clip() -> None:
+    spec = MeanSpec.of({"w": np.zeros(1)}, n_clients=3, clip=4.0, max_weight=10922, entry_bytes=2, rounding="nearest")
+    vectors = [spec.vector({"w": np.array([x])}, weight=10922) for x in (4.0, -4.0, 4.0)]
+    assert [int(vector[0]) for vector in vectors] == [10922, -10922, 10922]
+
+
+@examples(4)
+@given(spec=specs())
+def test_a_printed_bound_is_no_less_than_the_bound(spec: MeanSpec) -> None:
+    heaviest, worst = spec.error_bound(spec.n_clients * spec.max_weight), spec.error_bound()
+    for name, line in zip(worst, spec.explain().splitlines()[1:], strict=True):
+        printed = [
+            float(number)
+            for number in re.findall(r"at most (\S+)|weights, (\S+) where", line)
+            for number in number
+            if number
+        ]
+        bounds = [worst[name], heaviest[name]][: len(printed)]
+        assert len(printed) == (2 if spec.max_weight > 1 else 1)
+        assert all(bound <= said <= bound * 1.01 for said, bound in zip(printed, bounds, strict=True))
 
 
 @pytest.mark.parametrize("clip", [0.0, -1.0, np.nan, np.inf, 2.0**65, {"v": 1.0}])
