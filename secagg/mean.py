@@ -144,7 +144,8 @@ class MeanSpec:
                 f"{self.n_clients} clients of max_weight {self.max_weight} leave a step larger than the clip in "
                 f"{self.entry_bytes} bytes, so no mean of use: raise entry_bytes, or lower max_weight"
             )
-        if type(self.metrics) is not tuple or len({*names, *self.metrics}) != len(names) + len(self.metrics):
+        are_names = type(self.metrics) is tuple and all(type(name) is str for name in self.metrics)
+        if not are_names or len({*names, *self.metrics}) != len(names) + len(self.metrics):
             raise ConfigurationError(
                 f"metrics is a tuple of names that differ from each other and from arrays, not {self.metrics!r}"
             )
@@ -185,7 +186,7 @@ class MeanSpec:
             max_weight=max_weight,
             entry_bytes=entry_bytes,
             rounding=rounding,
-            metrics=tuple(metrics),
+            metrics=metrics,
         )
 
     @property

@@ -13,8 +13,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedPro
 from numpy.typing import NDArray
 
 from analytic_secagg.errors import UsageError
-from analytic_secagg.flower.wire import pack, unpack
+from analytic_secagg.flower.wire import pack, reason_of, unpack
 from analytic_secagg.site.errors import REASONS, Refusal, WireError
 from secagg import (
     ClientPolicy,
@@ -61,21 +61,35 @@ class MeanTerms:
         max_weight: largest number of examples of a client. Twice of it costs one bit of accuracy: state the largest
             that occurs, and not a number that is surely enough.
         metrics: names of the numbers that are averaged; a client's other ones are not sent.
-        clip: largest absolute change of a number in a round that is not clipped. In four bytes the default is fine
-            for every model, so that scales are never changed, and say nothing.
+        clip: largest absolute change of a number in a round that is not clipped, of all float arrays or by name. In
+            four bytes the default suits trained weights. Running statistics, such as the variance of BatchNorm, may
+            change by more: state a larger one for them. It is the same in every round, so it tells nothing.
         entry_bytes: 2, 3 or 4 bytes a number.
         weighted_by: the metric that holds a client's number of examples.
 
     Example:
         >>> MeanTerms(max_weight=500, metrics=("train_loss",)).spec((("w", (2,)),), 10).layout.wire_bytes
         18
+
+    Raises:
+        UsageError: weighted_by among metrics.
+        ConfigurationError: what makes no mean of one client (``MeanSpec``).
     """
 
     max_weight: int
     metrics: tuple[str, ...] = ()
-    clip: float = 8.0
+    clip: float | Mapping[str, float] = 8.0
     entry_bytes: int = 4
     weighted_by: str = "num-examples"
+
+    def __post_init__(self) -> None:
+        if type(self.weighted_by) is not str or self.weighted_by in self.metrics:
+            raise UsageError(
+                f"weighted_by is the name of a metric that is not among metrics, not {self.weighted_by!r}: its sum is "
+                "the mean's weight"
+            )
+        names = self.clip if isinstance(self.clip, Mapping) else ("an array's name",)
+        self.spec(tuple((name, ()) for name in names), 1)
 
     def spec(self, shapes: tuple[tuple[str, tuple[int, ...]], ...], n_clients: int) -> MeanSpec:
         """Return the mean of updates of a model with these float arrays."""
@@ -90,8 +104,15 @@ class MeanTerms:
 
 
 def floats_of(record: ArrayRecord) -> dict[str, NDArray[Any]]:
-    """Return the float arrays of a model. Counters and other whole numbers are no part of a mean."""
+    """Return the float arrays of a model. Counters and other whole numbers are no part of a mean.
+
+    Raises:
+        UsageError: an array of another kind, such as complex numbers.
+    """
     arrays = {name: array.numpy() for name, array in record.items()}
+    unknown = [f"{name} ({array.dtype})" for name, array in arrays.items() if array.dtype.kind not in "fiub"]
+    if unknown:
+        raise UsageError(f"a secure mean has real and whole numbers, not {', '.join(unknown)}; split complex ones")
     return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
 
 
@@ -104,6 +125,13 @@ def digest_of(record: ArrayRecord) -> bytes:
     return digest.digest()
 
 
+def digest_of_options(content: RecordDict) -> bytes:
+    """Return the hash of all that a message holds beside the model and this mean's own record."""
+    records = {**content.config_records, **content.metric_records}
+    held = [(name, record.deflate()) for name, record in sorted(records.items()) if name != PLAN]
+    return hashlib.sha256(repr(held).encode()).digest()
+
+
 def _sum_of(terms: MeanTerms, plan: Mapping[str, Any]) -> tuple[MeanSpec, MaskedSum]:
     """The mean of a round, and its sum."""
     shapes = tuple((str(name), tuple(map(int, shape))) for name, shape in json.loads(plan["shapes"]))
@@ -111,7 +139,8 @@ def _sum_of(terms: MeanTerms, plan: Mapping[str, Any]) -> tuple[MeanSpec, Masked
         raise UsageError(f"a mean has a number of clients, at most {MAX_CLIENTS}; the server stated something else")
     clients = tuple(range(1, plan["clients"] + 1))
     spec = terms.spec(shapes, len(clients))
-    return spec, MaskedSum(layout=spec.layout, clients=clients, session_id=plan["session"], context=plan["model"])
+    context = plan["model"] + plan["options"]
+    return spec, MaskedSum(layout=spec.layout, clients=clients, session_id=plan["session"], context=context)
 
 
 class SecureMean(Strategy):
@@ -148,6 +177,11 @@ class SecureMean(Strategy):
         if strategy.weighted_by_key != terms.weighted_by:
             raise UsageError(
                 f"the strategy weighs by {strategy.weighted_by_key!r} and the terms by {terms.weighted_by!r}; state one"
+            )
+        if strategy.train_metrics_aggr_fn is not FedAvg().train_metrics_aggr_fn:
+            raise UsageError(
+                "a secure mean has the weighted mean of the metrics that its terms name and no client's own: leave out "
+                "train_metrics_aggr_fn"
             )
         self.strategy, self._terms, self._timeout = strategy, terms, timeout
         self._round: _Round | None = None
@@ -240,25 +274,27 @@ class _Round:
             "clients": len(messages),
             "shapes": json.dumps(shapes),
             "model": digest_of(arrays),
+            "options": digest_of_options(messages[0].content),
         }
         self.spec, sum_ = _sum_of(terms, self._plan)
         self._session: ServerSession = sum_.server()
 
     def set_up(self) -> list[Message]:
         """Exchange keys and shares, and return the inner strategy's messages with what clients need to mask."""
-        self._take(self._exchange("keys", dict.fromkeys(self._party, b""), self._plan))
-        self._take(self._exchange("shares", self._close()))
+        self._exchange("keys", dict.fromkeys(self._party, b""), self._plan)
+        self._exchange("shares", self._close())
         asked = []
         for node, delivery in self._close().items():
             content = RecordDict(dict(self._messages[node].content))
             content[PLAN] = ConfigRecord({"stage": "train", "content": delivery})
             asked.append(Message(content, node, self._messages[node].metadata.message_type))
+        self._n_asked = len(asked)
         return asked
 
     def mean(self, replies: list[Message]) -> Message:
         """Unmask the sum of what came, and return it as one reply to the inner strategy."""
-        self._take(replies)
-        self._take(self._exchange("unmask", self._close()))
+        self._take(replies, self._n_asked)
+        self._exchange("unmask", self._close())
         self._close()
         assert self._session.result is not None
         mean = self.spec.mean(self._session.result)
@@ -283,21 +319,27 @@ class _Round:
         )
         return whole
 
-    def _exchange(
-        self, stage: str, contents: Mapping[int, bytes], more: Mapping[str, Any] | None = None
-    ) -> list[Message]:
+    def _exchange(self, stage: str, contents: Mapping[int, bytes], more: Mapping[str, Any] | None = None) -> None:
         messages = []
         for node, content in contents.items():
             plan = ConfigRecord({"stage": stage, "content": content, "party": self._party[node], **(more or {})})
             messages.append(Message(RecordDict({PLAN: plan}), node, "train"))
-        return list(self._grid.send_and_receive(messages, timeout=self._timeout))
+        self._take(list(self._grid.send_and_receive(messages, timeout=self._timeout)), len(messages))
 
-    def _take(self, replies: list[Message]) -> None:
+    def _take(self, replies: list[Message], n_asked: int) -> None:
+        """Hand answers to the session, and log how many are none, by reason; those count as if they had not come."""
+        reasons = Counter({"no answer": n_asked - len(replies)})
         for reply in replies:
             party = self._party.get(reply.metadata.src_node_id)
-            if party is not None and not reply.has_error():
-                with suppress(WireError, RemoteProtocolError):  # as if it had not answered
+            if reply.has_error():
+                reasons[reason_of(reply.error.code)] += 1
+            elif party is not None:
+                try:
                     self._session.receive(party, unpack(reply.content))
+                except (WireError, RemoteProtocolError) as error:
+                    reasons[type(error).__name__] += 1
+        for reason, count in (+reasons).items():
+            LOG.warning("secure mean: %s of %s nodes left the round: %s", count, n_asked, reason)
 
     def _close(self) -> dict[int, bytes]:
         nodes = {party: node for node, party in self._party.items()}
@@ -335,7 +377,7 @@ class SecureMeanMod:
             if stage == "keys":
                 return Message(pack(self._begin(plan, context)), reply_to=message)
             if stage == "train":
-                self._check_model(message, context)
+                before = self._model_of(message, context)
             else:
                 return Message(pack(self._go_on(content, context, _no_vector)), reply_to=message)
         except _NOT_OURS as error:
@@ -345,7 +387,7 @@ class SecureMeanMod:
         if reply.has_error():
             return reply
         try:
-            vector = self._vector(message, reply, context)
+            vector = self._vector(before, reply, context)
             return Message(pack(self._go_on(content, context, vector)), reply_to=message)
         except _NOT_OURS as error:
             return self._refuse(message, error)
@@ -358,22 +400,26 @@ class SecureMeanMod:
             raise UsageError("this node's update of this model is in a sum already; a second one could expose it")
         session = sum_.client(int(plan["party"]), _no_vector)
         said = session.start()
-        kept = {name: plan[name] for name in ("session", "clients", "shapes", "model", "party")}
+        kept = {name: plan[name] for name in ("session", "clients", "shapes", "model", "options", "party")}
         context.state[PLAN] = ConfigRecord({**kept, "used": stored["used"], "snapshot": session.snapshot()})
         return said or b""
 
-    def _check_model(self, message: Message, context: Context) -> None:
+    def _model_of(self, message: Message, context: Context) -> Model:
+        """Return the model to train, before the app may write into its message."""
         kept: Any = context.state[PLAN]
-        if digest_of(_only(message.content.array_records)) != kept["model"]:
+        arrays = _only(message.content.array_records)
+        if digest_of(arrays) != kept["model"]:
             raise UsageError("the model to train is another one than this round agreed on")
+        if digest_of_options(message.content) != kept["options"]:
+            raise UsageError("the configuration to train with is another one than this round agreed on")
+        return floats_of(arrays)
 
-    def _vector(self, message: Message, reply: Message, context: Context) -> IntVector:
+    def _vector(self, before: Model, reply: Message, context: Context) -> IntVector:
         kept: Any = context.state[PLAN]
         spec, _ = _sum_of(self._terms, kept)
-        before = floats_of(_only(message.content.array_records))
         after = floats_of(_only(reply.content.array_records))
-        if set(before) != set(after):
-            raise UsageError("the app must return the arrays that it was sent")
+        if {name: array.shape for name, array in before.items()} != {name: a.shape for name, a in after.items()}:
+            raise UsageError("the app must return arrays of the names and shapes that it was sent")
         metrics: Mapping[str, Any] = _only(reply.content.metric_records)
         updates = {name: after[name].astype(np.float64) - before[name] for name in before}
         named = {name: metrics[name] for name in self._terms.metrics}
@@ -397,7 +443,7 @@ class SecureMeanMod:
 
 
 def _no_vector() -> IntVector:
-    raise AssertionError("no vector is asked for before the shares are there")
+    raise UsageError("the server asks for a vector in a message that is no request to train")
 
 
 def _only(records: Mapping[str, Any]) -> Any:

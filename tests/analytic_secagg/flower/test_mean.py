@@ -17,8 +17,9 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
 
-from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
@@ -37,6 +38,7 @@ from analytic_secagg.flower import mean
 from analytic_secagg.flower.mean import PLAN, MeanTerms, SecureMean, SecureMeanMod
 from analytic_secagg.flower.rehearsal import NODE_GONE, InProcessGrid
 from analytic_secagg.site.errors import REASONS, Refusal
+from secagg import ConfigurationError
 
 TERMS = MeanTerms(max_weight=300, metrics=("train_loss",))
 ROWS = {11: 100, 12: 140, 2**63 + 5: 180, 14: 220, 15: 260}
@@ -62,10 +64,17 @@ def train(message: Message, context: Context) -> Message:
 class NodesInThisProcess(InProcessGrid):
     """Flower's grid as function calls; nothing of a node stays between messages but its state."""
 
-    def __init__(self, *, secure: bool, terms: MeanTerms = TERMS, is_gone: Fault = lambda node, message: False) -> None:
+    def __init__(
+        self,
+        *,
+        secure: bool,
+        terms: MeanTerms = TERMS,
+        is_gone: Fault = lambda node, message: False,
+        task: ClientAppCallable = train,
+    ) -> None:
         super().__init__({node: {} for node in ROWS})
         self.app = ClientApp(mods=[SecureMeanMod(terms)] if secure else [])
-        self.app.train()(train)
+        self.app.train()(task)
         self.gone = is_gone
         self.states = {node: RecordDict() for node in ROWS}
         self.seen: list[Message] = []
@@ -209,6 +218,114 @@ def test_terms_whose_step_is_larger_than_the_clip_are_no_terms(caplog: pytest.Lo
     assert len(run(SecureMean(FedAvg(fraction_evaluate=0.0), worthless), nodes, 1).arrays) == 0
     assert "5 clients of max_weight 10000 leave a step larger than the clip in 2 bytes" in caplog.text
     assert nodes.seen == []
+
+
+def far(message: Message, context: Context) -> Message:
+    """A change of 50 in one array, as of a running variance, and none in the other."""
+    record: Any = message.content["arrays"]
+    arrays = {name: Array(record[name].numpy() + np.float32(50 * (name == "bn"))) for name in record}
+    metrics = MetricRecord({"num-examples": ROWS[context.node_id], "train_loss": 1.0})
+    return Message(RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics}), reply_to=message)
+
+
+def test_numbers_beyond_the_clip_are_warned_of_by_name_and_a_clip_by_name_holds_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    start = ArrayRecord({"w": Array(np.zeros(3, np.float32)), "bn": Array(np.zeros(2, np.float32))})
+    found = []
+    for clip in (8.0, {"w": 8.0, "bn": 100.0}):
+        caplog.clear()
+        terms = MeanTerms(max_weight=300, metrics=("train_loss",), clip=clip)
+        nodes = NodesInThisProcess(secure=True, terms=terms, task=far)
+        strategy: Any = SecureMean(FedAvg(fraction_evaluate=0.0), terms)
+        result = strategy.start(nodes, start, num_rounds=1)
+        found.append((result.arrays["bn"].numpy().tolist(), "Numbers by array: {'bn': 10}" in caplog.text))
+    assert found == [([8.0, 8.0], True), ([50.0, 50.0], False)]
+
+
+def test_an_app_may_write_into_its_message() -> None:
+    def write(message: Message, context: Context) -> Message:
+        reply = train(message, context)
+        message.content["arrays"], message.content["metrics"] = reply.content["arrays"], reply.content["metrics"]
+        return Message(message.content, reply_to=message)
+
+    plain = run(FedAvg(fraction_evaluate=0.0), NodesInThisProcess(secure=False), 1)
+    secure = run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), NodesInThisProcess(secure=True, task=write), 1)
+    assert np.abs(plain.arrays["w"].numpy()).min() > 0.1
+    assert np.abs(secure.arrays["w"].numpy() - plain.arrays["w"].numpy()).max() < 1e-4
+
+
+def test_arrays_of_other_shapes_are_no_update() -> None:
+    def narrow(message: Message, context: Context) -> Message:
+        reply = train(message, context)
+        reply.content["arrays"] = ArrayRecord({"w": Array(np.zeros(1, np.float32)), "n_batches": Array(np.array(0))})
+        return reply
+
+    nodes = NodesInThisProcess(secure=True, task=narrow)
+    assert len(run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 1).arrays) == 0
+
+
+def test_a_strategy_with_its_own_mean_of_metrics_is_refused() -> None:
+    with pytest.raises(UsageError, match="leave out train_metrics_aggr_fn"):
+        SecureMean(FedAvg(train_metrics_aggr_fn=lambda records, key: MetricRecord()), TERMS)
+
+
+@pytest.mark.parametrize("name", ["config", "more"])
+def test_a_node_that_is_sent_another_configuration_does_not_train_with_it(name: str) -> None:
+    """A learning rate of 0 for all others would make the mean one client's update."""
+
+    def other(node: int, message: Message) -> bool:
+        if node != 12 and _stage(message) == "train":
+            message.content = RecordDict(dict(message.content))
+            message.content[name] = ConfigRecord({"lr": 0.0, "server-round": 1})
+        return False
+
+    nodes = NodesInThisProcess(secure=True, is_gone=other)
+    strategy: Any = SecureMean(FedAvg(fraction_evaluate=0.0), TERMS)
+    result = strategy.start(nodes, model(), num_rounds=1, train_config=ConfigRecord({"lr": 0.1}))
+    assert len(result.arrays) == 0
+    assert [reply.error.code for reply in nodes.seen if reply.has_error()] == [Refusal.DECLINED] * 4
+
+
+def test_the_log_counts_the_nodes_that_left_by_reason(caplog: pytest.LogCaptureFixture) -> None:
+    nodes = NodesInThisProcess(secure=True, terms=MeanTerms(max_weight=250, metrics=("train_loss",)))
+    nodes.gone = lambda node, message: node == 11 and _stage(message) == "keys"
+    run(SecureMean(FedAvg(fraction_evaluate=0.0), MeanTerms(max_weight=250, metrics=("train_loss",))), nodes, 1)
+    assert "1 of 5 nodes left the round: the node is gone" in caplog.text
+    assert f"1 of 4 nodes left the round: {REASONS[Refusal.DECLINED]}" in caplog.text
+
+
+def test_two_nodes_make_no_mean_and_no_end_of_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    nodes = NodesInThisProcess(secure=True)
+    nodes.get_node_ids = lambda: list(ROWS)[:2]  # type: ignore[method-assign]
+    assert len(run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 2).arrays) == 0
+    assert caplog.text.count("secure mean of round") == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"max_weight": 0}, "max_weight is a plain int"),
+        ({"max_weight": 2**40}, "max_weight is a plain int"),
+        ({"clip": -1.0}, "a clip is a number above 0"),
+        ({"clip": {"w": 1.0, "b": 0.0}}, "a clip is a number above 0"),
+        ({"entry_bytes": 9}, "entry_bytes is one of 2, 3, 4"),
+        ({"metrics": "mse"}, "metrics is a tuple of names"),
+        ({"metrics": (1,)}, "metrics is a tuple of names"),
+        ({"metrics": ("loss", "loss")}, "metrics is a tuple of names"),
+        ({"metrics": ("num-examples",)}, "not among metrics"),
+    ],
+)
+def test_terms_that_make_no_mean_are_never_made(options: dict[str, Any], says: str) -> None:
+    with pytest.raises((ConfigurationError, UsageError), match=says):
+        MeanTerms(**{"max_weight": 300, **options})
+
+
+def test_complex_numbers_end_the_run_by_name() -> None:
+    start = ArrayRecord({"w": Array(np.zeros(3, np.float32)), "phase": Array(np.zeros(2, np.complex64))})
+    strategy: Any = SecureMean(FedAvg(fraction_evaluate=0.0), TERMS)
+    with pytest.raises(UsageError, match=r"real and whole numbers, not phase \(complex64\)"):
+        strategy.start(NodesInThisProcess(secure=True), start, num_rounds=1)
 
 
 def test_whole_numbers_of_a_model_stay_the_servers() -> None:
