@@ -54,6 +54,9 @@ MAX_WEIGHT = 2**32
 GROWTH = 2
 """Bits by which a scale grows after a round that clipped some of its array's numbers."""
 
+SHRINKAGE = 1
+"""Most bits by which a scale shrinks after a round."""
+
 _FLOAT_ERROR = Fraction(1, 16)
 """Twice what all float64 roundings can be together, in steps of the sum, where everybody survives, so the bound may
 be rounded itself: a total stays below 2^47, and each relative error below 2^-53, of w x in each vector and of the
@@ -369,24 +372,26 @@ class MeanSpec:
         client computes them itself from what it was given, and its sum admits no others.
 
         A scale becomes the largest absolute number of an array's mean, with headroom. If numbers of the array were
-        clipped it grows by at least two bits. An array whose mean is all zeros keeps its scale.
+        clipped it grows by at least two bits. It shrinks by at most one bit a round: large updates that cancel in one
+        mean are clipped, and counted, only after some rounds. An array whose mean is all zeros keeps its scale.
 
         Args:
             mean: of this round, as it was computed: in float64.
-            headroom: bits between the mean's largest number and the next clip; None for log2(n_clients) + 1, so that
-                one client alone may have made that number. Fewer bits are more exact and clip more.
+            headroom: bits between the mean's largest number and the next clip; None for those of the
+                mean's total weight and one more, so that one client of weight 1 alone may have made that number. Fewer
+                bits are more exact and clip more.
             entry_bytes: of the next round; None for those of this one.
 
         >>> spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=2, entry_bytes=4)
         >>> total = sum(spec.vector({"w": np.array([0.3, 0.1])}) for _ in range(2))
         >>> spec.exponents, spec.next_round(spec.mean(SumResult(total=total, survivors=(1, 2)))).exponents
-        ((3,), (1,))
+        ((3,), (2,))
         """
-        spare = (self.n_clients - 1).bit_length() + 1 if headroom is None else headroom
+        spare = (mean.weight - 1).bit_length() + 1 if headroom is None else headroom
         exponents = []
         for (name, _), exponent in zip(self.shapes, self.exponents, strict=True):
             largest = float(np.abs(mean.arrays[name]).max())
-            following = exponent if largest == 0 else math.frexp(largest)[1] + spare
+            following = exponent if largest == 0 else max(math.frexp(largest)[1] + spare, exponent - SHRINKAGE)
             if name in mean.clipped:
                 following = max(following, exponent + GROWTH)
             exponents.append(min(max(following, LOWEST), HIGHEST))
