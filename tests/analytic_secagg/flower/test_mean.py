@@ -37,8 +37,11 @@ from analytic_secagg.errors import UsageError
 from analytic_secagg.flower import mean
 from analytic_secagg.flower.mean import PLAN, MeanTerms, SecureMean, SecureMeanMod
 from analytic_secagg.flower.rehearsal import NODE_GONE, InProcessGrid
+from analytic_secagg.flower.wire import unpack
 from analytic_secagg.site.errors import REASONS, Refusal
 from secagg import ConfigurationError
+from secagg.ring import RingVector
+from secagg.wire import carries_vector
 
 TERMS = MeanTerms(max_weight=300, metrics=("train_loss",))
 ROWS = {11: 100, 12: 140, 2**63 + 5: 180, 14: 220, 15: 260}
@@ -119,11 +122,33 @@ def test_a_strategy_trains_as_it_does_over_plain_replies(make: Callable[[], Stra
 
 
 def test_no_reply_holds_an_update_or_a_metric() -> None:
-    nodes = NodesInThisProcess(secure=True)
+    """Each holds one string of bytes: no plain number is in it, and the words of a vector are not the plain ones."""
+    answers: dict[int, RecordDict] = {}
+
+    def noted(message: Message, context: Context) -> Message:
+        reply = train(message, context)
+        answers[context.node_id] = copy.deepcopy(reply.content)
+        return reply
+
+    nodes = NodesInThisProcess(secure=True, task=noted)
     run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 1)
     assert len(nodes.seen) == 4 * len(ROWS)
+    spec, n_vectors = TERMS.spec((("w", (4,)),), len(ROWS)), 0
     for reply in nodes.seen:
-        assert list(reply.content) == ["content"]
+        assert {name: list(record) for name, record in reply.content.items()} == {"content": ["content"]}
+        sent, own = unpack(reply.content), answers[reply.metadata.src_node_id]
+        metrics: Any = own["metrics"]
+        arrays: Any = own["arrays"]
+        update = arrays["w"].numpy()
+        numbers = [update, update[:1], update.astype("f8")[:1], np.float64(metrics["train_loss"])]
+        assert not any(each.tobytes() in sent or each.byteswap().tobytes() in sent for each in numbers)
+        if not carries_vector(sent):
+            continue
+        n_vectors += 1
+        plain = spec.vector({"w": update}, weight=metrics["num-examples"], metrics={"train_loss": metrics["train_loss"]})
+        masked = RingVector.from_bytes(spec.layout, sent[-spec.layout.wire_bytes :]).words[0].view("<i4")
+        assert np.abs(masked - plain[:4]).min() > 1  # two roundings of a number differ by 1 at most
+    assert n_vectors == len(ROWS)
 
 
 def test_a_node_that_vanishes_is_left_out_of_the_mean() -> None:
