@@ -37,7 +37,7 @@ from secagg.sessions import SumResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SumSpec:
+class ArraySumSpec:
     """The public description of a sum of arrays, of whole or real numbers.
 
     Nothing is clipped: a client refuses an array with a number beyond its bound.
@@ -55,7 +55,7 @@ class SumSpec:
         ConfigurationError: what does not fit.
 
     Example:
-        >>> spec = SumSpec(shapes=(("counts", (2,)), ("total", ())), bounds=(1000, 8.0), n_clients=3)
+        >>> spec = ArraySumSpec(shapes=(("counts", (2,)), ("total", ())), bounds=(1000, 8.0), n_clients=3)
         >>> vector = spec.vector({"counts": np.array([7, 900]), "total": np.float64(1.5)})
         >>> sums = spec.sums(SumResult(total=vector + vector, survivors=(1, 2)))
         >>> sums["counts"], float(sums["total"])
@@ -92,7 +92,7 @@ class SumSpec:
         bound: float | Mapping[str, float],
         entry_bytes: int = 4,
         rounding: Rounding = "nearest",
-    ) -> SumSpec:
+    ) -> ArraySumSpec:
         """Return the description of sums of arrays like these; their types matter and their values do not.
 
         Args:
@@ -100,7 +100,7 @@ class SumSpec:
             n_clients, entry_bytes, rounding: as in the class.
             bound: largest absolute value of one client's number, of all arrays or by name.
 
-        >>> SumSpec.of({"counts": np.zeros(2, int), "x": np.zeros(3)}, n_clients=3, bound=100).bounds
+        >>> ArraySumSpec.of({"counts": np.zeros(2, int), "x": np.zeros(3)}, n_clients=3, bound=100).bounds
         (100, 100.0)
 
         Raises:
@@ -140,7 +140,7 @@ class SumSpec:
     def error_bound(self) -> dict[str, float]:
         """Return the largest error of each array's sum, 0 for whole numbers.
 
-        >>> SumSpec(shapes=(("n", ()), ("x", ())), bounds=(9, 1.0), n_clients=2, entry_bytes=2).error_bound()
+        >>> ArraySumSpec(shapes=(("n", ()), ("x", ())), bounds=(9, 1.0), n_clients=2, entry_bytes=2).error_bound()
         {'n': 0.0, 'x': 0.0001220703125}
         """
         steps = self.n_clients * (Fraction(1, 2) if self.rounding == "nearest" else Fraction(1))
@@ -155,7 +155,7 @@ class SumSpec:
             arrays: of the agreed names, shapes and kinds of number.
             entropy: feeds stochastic rounding; ``nearest`` draws nothing.
 
-        >>> SumSpec(shapes=(("n", (2,)),), bounds=(9,), n_clients=2).vector({"n": np.array([True, False])})
+        >>> ArraySumSpec(shapes=(("n", (2,)),), bounds=(9,), n_clients=2).vector({"n": np.array([True, False])})
         array([1, 0])
 
         Raises:

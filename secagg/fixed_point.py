@@ -117,7 +117,7 @@ def take_arrays(arrays: Mapping[str, Any], shapes: Shapes, kinds: Sequence[str])
         if array.dtype.kind not in kind or array.dtype.itemsize > 8:
             raise InvalidVectorError(
                 f"{name!r}: the type needed is {_WANTED[kind]}, not {array.dtype}; convert it, or have all clients "
-                "leave it out. A mean takes real numbers alone, a sum (SumSpec) whole ones too"
+                "leave it out. A mean takes real numbers alone, a sum (ArraySumSpec) whole ones too"
             )
         taken.append(array)
     return taken

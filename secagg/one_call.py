@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.array_sum import SumSpec
+from secagg.array_sum import ArraySumSpec
 from secagg.committee.protocol import CommitteeSum
 from secagg.config import new_session_id
 from secagg.encryption.encrypted import encrypted
@@ -90,8 +90,8 @@ def secure_sum(
 ) -> dict[str, NDArray[Any]]:
     """Return the sum of arrays, made by one secure sum whose clients are all in this process.
 
-    Whole numbers come out exactly, real ones within ``SumSpec.error_bound``. A deployment exchanges the messages of
-    the same sum over a network (``SumSpec``).
+    Whole numbers come out exactly, real ones within ``ArraySumSpec.error_bound``. A deployment exchanges the messages
+    of the same sum over a network (``ArraySumSpec``).
 
     Args:
         clients: each client's arrays, of whole or real numbers, by its number from 1.
@@ -109,7 +109,7 @@ def secure_sum(
         >>> secure_sum({1: {"counts": np.array([4, 0])}, 2: {"counts": np.array([1, 7])}})
         {'counts': array([5, 7])}
     """
-    spec = SumSpec.of(
+    spec = ArraySumSpec.of(
         _first(clients),
         n_clients=len(clients),
         bound=_largest(clients) if bound is None else bound,

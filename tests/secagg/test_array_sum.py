@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from support.examples import examples
 
-from secagg import ConfigurationError, InsecureSeededEntropy, InvalidVectorError, SumResult, SumSpec
+from secagg import ArraySumSpec, ConfigurationError, InsecureSeededEntropy, InvalidVectorError, SumResult
 
 WHOLE = ["?", "i1", "u1", "i2", "u4", "i8", "u8"]
 
@@ -23,7 +23,7 @@ WHOLE = ["?", "i1", "u1", "i2", "u4", "i8", "u8"]
 def test_sums_are_exact_for_whole_numbers_and_within_the_bound_for_real_ones(data: st.DataObject) -> None:
     n, entry_bytes = data.draw(st.integers(1, 6)), data.draw(st.integers(2, 6))
     real, whole = data.draw(st.floats(1e-9, 1e9)), data.draw(st.integers(0, 2**60))
-    spec = SumSpec(
+    spec = ArraySumSpec(
         shapes=(("x", (2, 2)), ("n", (3,))),
         bounds=(real, whole),
         n_clients=n,
@@ -52,7 +52,7 @@ def test_sums_are_exact_for_whole_numbers_and_within_the_bound_for_real_ones(dat
         assert abs(Fraction(float(sums["x"][place])) - exact) <= Fraction(bounds["x"])
 
 
-SPEC = SumSpec(shapes=(("x", (2,)), ("n", (1,))), bounds=(2.0, 100), n_clients=3)
+SPEC = ArraySumSpec(shapes=(("x", (2,)), ("n", (1,))), bounds=(2.0, 100), n_clients=3)
 FITS: dict[str, Any] = {"x": np.ones(2), "n": np.ones(1, np.int8)}
 
 
@@ -106,4 +106,4 @@ def test_descriptions_that_differ_add_nothing_to_each_other() -> None:
     with pytest.raises(InvalidVectorError, match="take the result of a sum over its layout"):
         SPEC.sums(SumResult(total=np.zeros(9, dtype=np.int64), survivors=(1,)))
     with pytest.raises(ConfigurationError, match="bound needs one number or one for each"):
-        SumSpec.of(FITS, n_clients=2, bound={"x": 1.0})
+        ArraySumSpec.of(FITS, n_clients=2, bound={"x": 1.0})

@@ -145,7 +145,9 @@ def test_no_reply_holds_an_update_or_a_metric() -> None:
         if not carries_vector(sent):
             continue
         n_vectors += 1
-        plain = spec.vector({"w": update}, weight=metrics["num-examples"], metrics={"train_loss": metrics["train_loss"]})
+        plain = spec.vector(
+            {"w": update}, weight=metrics["num-examples"], metrics={"train_loss": metrics["train_loss"]}
+        )
         masked = RingVector.from_bytes(spec.layout, sent[-spec.layout.wire_bytes :]).words[0].view("<i4")
         assert np.abs(masked - plain[:4]).min() > 1  # two roundings of a number differ by 1 at most
     assert n_vectors == len(ROWS)
