@@ -20,6 +20,7 @@ from secagg.fixed_point import (
     WHOLE,
     Rounding,
     Shapes,
+    as_array,
     check_entry_bytes,
     check_rounding,
     check_shapes,
@@ -45,7 +46,8 @@ class ArraySumSpec:
     Args:
         shapes: name and shape of each array. A name takes 1 to 64 printable ASCII characters.
         bounds: of each array, the largest absolute value of one client's number: an int for an array of whole
-            numbers, which are summed exactly; a float for one of real numbers, rounded up to a power of two.
+            numbers, which are summed exactly; a float for one of real numbers, whose step follows from the next power
+            of two.
         n_clients: largest cohort.
         entry_bytes: 2 to 6 bytes for a real number; whole numbers take what their bound needs.
         rounding: of real numbers. ``nearest`` is the default: it has half the error of ``stochastic`` in one sum.
@@ -106,12 +108,13 @@ class ArraySumSpec:
         Raises:
             ConfigurationError: what does not fit.
         """
+        shapes = shapes_of(arrays)
         bounds = bound if isinstance(bound, Mapping) else dict.fromkeys(arrays, bound)
         if set(bounds) != set(arrays):
             raise ConfigurationError(f"bound needs one number or one for each of {list(arrays)}, not {list(bounds)}")
-        kinds = {name: float if np.asarray(array).dtype.kind == "f" else int for name, array in arrays.items()}
+        kinds = {name: float if as_array(name, array).dtype.kind == "f" else int for name, array in arrays.items()}
         return cls(
-            shapes=shapes_of(arrays),
+            shapes=shapes,
             bounds=tuple(kind(bounds[name]) for name, kind in kinds.items()),
             n_clients=n_clients,
             entry_bytes=entry_bytes,
@@ -170,10 +173,10 @@ class ArraySumSpec:
             self.shapes, self.bounds, self._shifts, taken, places, strict=True
         ):
             if shift is None:
-                beyond = int(np.count_nonzero((array > bound) | (array < -bound)))
                 vector[place] = array.reshape(-1)
             else:
-                beyond = encode(
+                array = array.astype(np.float64)
+                encode(
                     array,
                     vector[place],
                     name=name,
@@ -182,6 +185,7 @@ class ArraySumSpec:
                     shift=shift,
                     draws=draws,
                 )
+            beyond = int(np.count_nonzero((array > bound) | (array < -bound)))
             if beyond:
                 raise InvalidVectorError(
                     f"{name!r}: {beyond} of {array.size} numbers lie beyond the bound {bound}; nothing was sent. "

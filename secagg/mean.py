@@ -179,11 +179,12 @@ class MeanSpec:
         Raises:
             ConfigurationError: what does not fit.
         """
+        shapes = shapes_of(arrays)
         clips = clip if isinstance(clip, Mapping) else dict.fromkeys(arrays, clip)
         if set(clips) != set(arrays):
             raise ConfigurationError(f"clip needs one number or one for each of {list(arrays)}, not {list(clips)}")
         return cls(
-            shapes=shapes_of(arrays),
+            shapes=shapes,
             exponents=tuple(exponent_of(clips[name]) for name in arrays),
             n_clients=n_clients,
             max_weight=max_weight,
@@ -237,12 +238,17 @@ class MeanSpec:
             weight: sum of the weights; None for the smallest that there can be, 1 of each client.
             n_survivors: clients in the mean; None for all. Fewer clients with the same weight have less error.
 
+        Raises:
+            ConfigurationError: a weight below 1.
+
         >>> spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=10, clip=1.0, max_weight=100)
         >>> spec.error_bound()["w"] > 100 * spec.error_bound(weight=1000)["w"] * 0.99
         True
         """
         n = self.n_clients if n_survivors is None else n_survivors
         total = n if weight is None else weight
+        if total < 1:
+            raise ConfigurationError(f"a mean has clients whose weights add up to at least 1, not {total}")
         each = Fraction(1, 2) if self.rounding == "nearest" else Fraction(1)
         steps = n * (each + _FLOAT_ERROR / self.n_clients) / total
         return {name: float(steps * Fraction(2) ** -shift) for name, _, _, shift in self._fields}
@@ -287,9 +293,11 @@ class MeanSpec:
             InvalidVectorError: NaN or infinity, other names, shapes or types, or a weight out of range; which, by name.
         """
         if isinstance(weight, bool) or not isinstance(weight, int | np.integer) or not 1 <= weight <= self.max_weight:
+            is_zero = isinstance(weight, int | np.integer) and weight == 0
+            nobody = "leave this client out. A client of weight 0 hides nobody"
+            advice = nobody if is_zero else "round it, or have all clients agree on a larger max_weight"
             raise InvalidVectorError(
-                f"weight must be a whole number of 1 to max_weight {self.max_weight}, not {weight!r}; have all clients "
-                "agree on a larger max_weight. A client of weight 0 hides nobody: leave it out"
+                f"weight must be a whole number of 1 to max_weight {self.max_weight}, not {weight!r}; {advice}"
             )
         taken = [
             *take_arrays(arrays, self.shapes, [REAL] * len(self.shapes)),

@@ -14,7 +14,7 @@ from secagg.committee.protocol import CommitteeSum
 from secagg.config import new_session_id
 from secagg.encryption.encrypted import encrypted
 from secagg.errors import ConfigurationError, InvalidVectorError
-from secagg.fixed_point import HIGHEST, LOWEST, Rounding
+from secagg.fixed_point import HIGHEST, LOWEST, Rounding, as_array
 from secagg.in_memory import InOneProcess, Parties, run_in_memory
 from secagg.layout import IntVector, Layout
 from secagg.masked.protocol import MaskedSum
@@ -146,21 +146,26 @@ def _for_each(
 
 def _largest(clients: Mapping[PartyId, Arrays]) -> dict[str, float]:
     """Return the largest absolute finite number of each array over all clients; a vector refuses what is no number."""
-    return {name: max(_largest_of(arrays.get(name, 0)) for arrays in clients.values()) for name in _first(clients)}
+    return {
+        name: max(_named(party, partial(_largest_of, name, arrays.get(name, 0))) for party, arrays in clients.items())
+        for name in _first(clients)
+    }
 
 
-def _largest_of(numbers: Any) -> float:
-    array = np.asarray(numbers)
+def _largest_of(name: str, numbers: Any) -> float:
+    array = as_array(name, numbers)
     if array.dtype.kind not in "fiub" or not array.size:
         return 1
     if array.dtype.kind != "f":
         return max(int(array.max()), -int(array.min()))
-    finite = np.abs(array, where=np.isfinite(array), out=np.zeros(array.shape))
-    return min(max(float(finite.max()), 2.0**LOWEST), 2.0**HIGHEST)
+    finite = float(np.abs(array, where=np.isfinite(array), out=np.zeros(array.shape)).max())
+    if finite > 2.0**HIGHEST:
+        raise InvalidVectorError(f"{name!r}: numbers of at most 2^{HIGHEST} are needed, not {finite:.3g}; scale them")
+    return max(finite, 2.0**LOWEST)
 
 
-def _named(party: PartyId, make: Callable[[], IntVector]) -> IntVector:
-    """Make a client's vector; an error says whose it is."""
+def _named(party: PartyId, make: Callable[[], T]) -> T:
+    """Make what is a client's; an error says whose it is."""
     try:
         return make()
     except InvalidVectorError as error:

@@ -65,6 +65,7 @@ FITS: dict[str, Any] = {"x": np.ones(2), "n": np.ones(1, np.int8)}
         ({"n": np.array([1.0])}, r"'n': the type needed is whole numbers of at most 64 bits, not float64"),
         ({"x": np.array([1, 2])}, r"'x': the type needed is float16, float32 or float64, not int64"),
         ({"x": np.array([2.5, -3.0])}, r"'x': 2 of 2 numbers lie beyond the bound 2.0"),
+        ({"x": np.array([2.5, 3.0])}, r"'x': 2 of 2 numbers lie beyond the bound 2.0"),
         ({"x": np.array([np.nan, 0.0])}, r"'x': 1 of 2 numbers are NaN"),
         ({"x": np.ones(3)}, r"'x': shape \(2,\) is needed, not \(3,\)"),
         ({"y": np.ones(3)}, r"unknown \['y'\]"),
@@ -93,6 +94,15 @@ def test_what_no_sum_may_hold_is_refused_by_name(values: dict[str, Any], says: s
 def test_a_description_that_cannot_hold_is_never_made(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         replace(SPEC, **changes)
+
+
+def test_a_bound_that_is_no_power_of_two_is_the_bound() -> None:
+    """Also one below the smallest step."""
+    for bound, beyond in ((5.0, 7.0), (1e-30, 1e-20), (0.1, float(np.float32(0.1)))):
+        spec = ArraySumSpec(shapes=(("x", (1,)),), bounds=(bound,), n_clients=3)
+        spec.vector({"x": np.array([bound])})
+        with pytest.raises(InvalidVectorError, match=f"'x': 1 of 1 numbers lie beyond the bound {bound}"):
+            spec.vector({"x": np.array([beyond])})
 
 
 def test_descriptions_that_differ_add_nothing_to_each_other() -> None:

@@ -273,6 +273,15 @@ def _go_on(sums: list[MaskedSum], vector: IntVector, server: Any, stranger: Any)
         said = {party: clients[party].receive(message) for party, message in requests.items()}
 
 
+class NoArray:
+    """As a tensor that numpy does not read."""
+
+    shape = (2,)
+
+    def __array__(self, *args: Any, **options: Any) -> Any:
+        raise RuntimeError("needs a gradient")
+
+
 @pytest.mark.parametrize(
     ("values", "options", "says"),
     [
@@ -287,9 +296,14 @@ def _go_on(sums: list[MaskedSum], vector: IntVector, server: Any, stranger: Any)
         ({"w": [1j, 2]}, {}, r"'w': .* not complex128"),
         ({"w": np.array([1.0, None])}, {}, r"'w': .* not object"),
         ({"w": np.zeros(2, np.longdouble)}, {}, r"'w': .* not float128"),
+        ({"w": NoArray()}, {}, r"'w': an array that numpy reads is needed, not NoArray \(needs a gradient\)"),
+        ({"w": [[1.0], [1.0, 2.0]]}, {}, r"'w': an array that numpy reads is needed, not list"),
+        ([1.0, 2.0], {}, r"arrays and metrics are mappings by name, not list"),
+        ({"w": [1.0, 2.0]}, {"metrics": [1.0]}, r"arrays and metrics are mappings by name, not list"),
         ({"w": [1.0, 2.0]}, {"weight": 10}, r"whole number of 1 to max_weight 9, not 10"),
         ({"w": [1.0, 2.0]}, {"weight": 0}, r"not 0; .* A client of weight 0 hides nobody"),
-        ({"w": [1.0, 2.0]}, {"weight": 1.5}, r"not 1.5"),
+        ({"w": [1.0, 2.0]}, {"weight": 0}, r"not 0; leave this client out"),
+        ({"w": [1.0, 2.0]}, {"weight": 1.5}, r"not 1.5; round it"),
         ({"w": [1.0, 2.0]}, {"weight": True}, r"not True"),
         ({"w": [1.0, 2.0]}, {"metrics": {}}, r"missing \['loss'\]"),
         ({"w": [1.0, 2.0]}, {"metrics": {"loss": np.nan}}, r"'loss': 1 of 1 numbers are NaN"),
@@ -334,12 +348,23 @@ def test_clipped_numbers_are_counted_by_name_and_enter_the_mean_at_the_clip() ->
         ({"rounding": "up"}, "rounding is one of stochastic, nearest, not 'up'"),
         ({"metrics": ("w",)}, "names that differ"),
         ({"metrics": "loss"}, "metrics is a tuple of names"),
+        ({"metrics": (1, "loss")}, "metrics is a tuple of names"),
     ],
 )
 def test_a_description_that_cannot_hold_is_never_made(changes: dict[str, Any], says: str) -> None:
     spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=3)
     with pytest.raises(ConfigurationError, match=says):
         replace(spec, **changes)
+
+
+def test_arrays_without_names_and_weights_of_nobody_are_refused() -> None:
+    arrays: Any = [np.zeros(2)]
+    with pytest.raises(ConfigurationError, match=r"arrays is a mapping such as .* not list: name each"):
+        MeanSpec.of(arrays, n_clients=3)
+    with pytest.raises(InvalidVectorError, match="'w': an array that numpy reads is needed, not list"):
+        MeanSpec.of({"w": [[1.0], [1.0, 2.0]]}, n_clients=3)
+    with pytest.raises(ConfigurationError, match="add up to at least 1, not 0"):
+        MeanSpec.of({"w": np.zeros(2)}, n_clients=3).error_bound(weight=0)
 
 
 def test_the_heaviest_weight_that_fits_has_a_step_of_the_clip() -> None:
