@@ -55,7 +55,7 @@ Model = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanTerms:
-    """What a federation agrees on before it trains: server and clients state the same.
+    """Terms that a federation agrees on before it trains: server and clients state the same.
 
     Args:
         max_weight: largest number of examples of a client. Twice of it costs one bit of accuracy: state the largest
@@ -117,7 +117,7 @@ def floats_of(record: ArrayRecord) -> dict[str, NDArray[Any]]:
 
 
 def digest_of(record: ArrayRecord) -> bytes:
-    """Return what all clients must have received: the hash of every array of a model."""
+    """Return the hash of every array of a model, which all clients must have received."""
     digest = hashlib.sha256()
     for name, array in record.items():
         values = array.numpy()
@@ -133,7 +133,7 @@ def digest_of_options(content: RecordDict) -> bytes:
 
 
 def _sum_of(terms: MeanTerms, plan: Mapping[str, Any]) -> tuple[MeanSpec, MaskedSum]:
-    """The mean of a round, and its sum."""
+    """Return the mean of a round, and its sum."""
     shapes = tuple((str(name), tuple(map(int, shape))) for name, shape in json.loads(plan["shapes"]))
     if type(plan["clients"]) is not int or plan["clients"] > MAX_CLIENTS:
         raise UsageError(f"a mean has a number of clients, at most {MAX_CLIENTS}; the server stated something else")
@@ -235,7 +235,11 @@ class SecureMean(Strategy):
         try:
             reply = opened.mean(list(replies))
         except SecureSumError as error:
-            LOG.error("secure mean of round %s: %s", server_round, error)
+            LOG.error(
+                "secure mean of round %s: %s. Nodes that sent a vector refuse this model from now on: begin a new run",
+                server_round,
+                error,
+            )
             return None, None
         arrays, metrics = self.strategy.aggregate_train(server_round, [reply])
         if arrays is not None:
@@ -245,15 +249,15 @@ class SecureMean(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """As the inner strategy does. Evaluations are not hidden: each client's metrics travel as they are."""
+        """Let the inner strategy ask for evaluations. Each client's metrics travel in the clear."""
         return self.strategy.configure_evaluate(server_round, arrays, config, grid)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """As the inner strategy does."""
+        """Let the inner strategy aggregate evaluations."""
         return self.strategy.aggregate_evaluate(server_round, replies)
 
     def summary(self) -> None:
-        """As the inner strategy does."""
+        """Log the summary of the inner strategy."""
         self.strategy.summary()
 
 
@@ -369,7 +373,7 @@ class SecureMeanMod:
         """Answer a message of a secure mean, or let the app answer what is no training."""
         if PLAN not in message.content:
             if message.metadata.message_type.split(".")[0] == "train":
-                return self._refuse(message, "the server asks for an update without a secure mean")
+                return self._refuse(message, context, "the server asks for an update without a secure mean")
             return call_next(message, context)
         plan: Any = message.content[PLAN]
         try:
@@ -381,7 +385,7 @@ class SecureMeanMod:
             else:
                 return Message(pack(self._go_on(content, context, _no_vector)), reply_to=message)
         except _NOT_OURS as error:
-            return self._refuse(message, error)
+            return self._refuse(message, context, error)
         del message.content[PLAN]
         reply = call_next(message, context)
         if reply.has_error():
@@ -390,7 +394,7 @@ class SecureMeanMod:
             vector = self._vector(before, reply, context)
             return Message(pack(self._go_on(content, context, vector)), reply_to=message)
         except _NOT_OURS as error:
-            return self._refuse(message, error)
+            return self._refuse(message, context, error)
 
     def _begin(self, plan: Any, context: Context) -> bytes:
         _, sum_ = _sum_of(self._terms, plan)
@@ -436,9 +440,12 @@ class SecureMeanMod:
             kept["used"] = [*kept["used"], kept["model"]]
         return said or b""
 
-    def _refuse(self, message: Message, reason: object) -> Message:
-        """Say no, and why only in this node's own log."""
+    def _refuse(self, message: Message, context: Context, reason: object) -> Message:
+        """Decline, and log why in this node's own log only; the session ends, and its secrets are forgotten."""
         LOG.error("secure mean: refused: %s", reason)
+        kept: Any = context.state.get(PLAN)
+        if kept is not None:
+            kept["snapshot"] = b""
         return Message(Error(code=Refusal.DECLINED, reason=REASONS[Refusal.DECLINED]), reply_to=message)
 
 
@@ -447,7 +454,7 @@ def _no_vector() -> IntVector:
 
 
 def _only(records: Mapping[str, Any]) -> Any:
-    """The one record of a kind."""
+    """Return the one record of a kind."""
     if len(records) != 1:
         raise UsageError(f"exactly one record of arrays and one of metrics is needed, not {len(records)}")
     return next(iter(records.values()))

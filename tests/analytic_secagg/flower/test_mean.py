@@ -171,15 +171,43 @@ def test_too_few_survivors_leave_the_model_as_it_is() -> None:
     assert result.train_metrics_clientapp == {}
 
 
-def test_a_round_that_fails_after_vectors_left_is_not_asked_for_again() -> None:
-    """A server that says so may have the total: no node answers twice for one model."""
+def test_a_round_that_fails_after_vectors_left_is_not_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
+    """A server that says so may have the total: no node answers twice for one model, nor keeps a session's secrets."""
     nodes = NodesInThisProcess(
         secure=True, is_gone=lambda node, message: PLAN in message.content and _stage(message) == "unmask"
     )
     assert len(run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 1).arrays) == 0
+    assert "Nodes that sent a vector refuse this model from now on: begin a new run" in caplog.text
+    assert all(len(_snapshot(state)) > 100 for state in nodes.states.values())
     nodes.gone, nodes.seen = (lambda node, message: False), []
     assert len(run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 1).arrays) == 0
     assert {reply.error.code for reply in nodes.seen} == {Refusal.DECLINED}
+    assert {_snapshot(state) for state in nodes.states.values()} == {b""}
+
+
+def _snapshot(state: RecordDict) -> Any:
+    kept: Any = state[PLAN]
+    return kept["snapshot"]
+
+
+def test_a_node_that_refused_goes_on_with_the_next_model() -> None:
+    """A message of no stage ends the session of that round and not the run; no error but a refusal comes of it."""
+    broken = []
+
+    def other(node: int, message: Message) -> bool:
+        plan: Any = message.content[PLAN]
+        if node == 12 and plan["stage"] == "train" and not broken:
+            broken.append(node)
+            plan["content"] = b"no delivery"
+            nodes._deliver(message)  # and again, to a node that has forgotten its session
+        return False
+
+    nodes = NodesInThisProcess(secure=True)
+    nodes.gone = other
+    result = run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 2)
+    assert sorted(result.train_metrics_clientapp) == [1, 2]
+    refused = [reply for reply in nodes.seen if reply.has_error()]
+    assert [reply.error.code for reply in refused] == [Refusal.DECLINED] * 2
 
 
 def _stage(message: Message) -> Any:
