@@ -461,4 +461,4 @@ def _only(records: Mapping[str, Any]) -> Any:
 
 
 _NOT_OURS = (SecureSumError, UsageError, LookupError, TypeError, ValueError)
-"""What a server's, or an app's, wrong message raises."""
+"""Errors that a wrong message of a server or of an app raises."""
