@@ -11,7 +11,7 @@ implementation and may change.
 array([13,  2])
 """
 
-from secagg.array_sum import SumSpec
+from secagg.array_sum import ArraySumSpec
 from secagg.beacon import seed_of_beacon
 from secagg.committee.protocol import CommitteeSum
 from secagg.config import new_session_id
@@ -48,6 +48,7 @@ from secagg.sessions import ClientSession, PartyId, ServerSession, SumResult
 from secagg.sums import Guarantee, PartySecrets, SumProtocol
 
 __all__ = [
+    "ArraySumSpec",
     "Assumptions",
     "ClientPolicy",
     "ClientSession",
@@ -89,7 +90,6 @@ __all__ = [
     "SumOutOfBoundsError",
     "SumProtocol",
     "SumResult",
-    "SumSpec",
     "TooFewSurvivorsError",
     "check_evidence",
     "new_session_id",

@@ -20,6 +20,7 @@ from secagg.fixed_point import (
     WHOLE,
     Rounding,
     Shapes,
+    as_array,
     check_entry_bytes,
     check_rounding,
     check_shapes,
@@ -37,7 +38,7 @@ from secagg.sessions import SumResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SumSpec:
+class ArraySumSpec:
     """The public description of a sum of arrays, of whole or real numbers.
 
     Nothing is clipped: a client refuses an array with a number beyond its bound.
@@ -45,7 +46,8 @@ class SumSpec:
     Args:
         shapes: name and shape of each array. A name takes 1 to 64 printable ASCII characters.
         bounds: of each array, the largest absolute value of one client's number: an int for an array of whole
-            numbers, which are summed exactly; a float for one of real numbers, rounded up to a power of two.
+            numbers, which are summed exactly; a float for one of real numbers, whose step follows from the next power
+            of two.
         n_clients: largest cohort.
         entry_bytes: 2 to 6 bytes for a real number; whole numbers take what their bound needs.
         rounding: of real numbers. ``nearest`` is the default: it has half the error of ``stochastic`` in one sum.
@@ -55,7 +57,7 @@ class SumSpec:
         ConfigurationError: what does not fit.
 
     Example:
-        >>> spec = SumSpec(shapes=(("counts", (2,)), ("total", ())), bounds=(1000, 8.0), n_clients=3)
+        >>> spec = ArraySumSpec(shapes=(("counts", (2,)), ("total", ())), bounds=(1000, 8.0), n_clients=3)
         >>> vector = spec.vector({"counts": np.array([7, 900]), "total": np.float64(1.5)})
         >>> sums = spec.sums(SumResult(total=vector + vector, survivors=(1, 2)))
         >>> sums["counts"], float(sums["total"])
@@ -92,7 +94,7 @@ class SumSpec:
         bound: float | Mapping[str, float],
         entry_bytes: int = 4,
         rounding: Rounding = "nearest",
-    ) -> SumSpec:
+    ) -> ArraySumSpec:
         """Return the description of sums of arrays like these; their types matter and their values do not.
 
         Args:
@@ -100,18 +102,19 @@ class SumSpec:
             n_clients, entry_bytes, rounding: as in the class.
             bound: largest absolute value of one client's number, of all arrays or by name.
 
-        >>> SumSpec.of({"counts": np.zeros(2, int), "x": np.zeros(3)}, n_clients=3, bound=100).bounds
+        >>> ArraySumSpec.of({"counts": np.zeros(2, int), "x": np.zeros(3)}, n_clients=3, bound=100).bounds
         (100, 100.0)
 
         Raises:
             ConfigurationError: what does not fit.
         """
+        shapes = shapes_of(arrays)
         bounds = bound if isinstance(bound, Mapping) else dict.fromkeys(arrays, bound)
         if set(bounds) != set(arrays):
             raise ConfigurationError(f"bound needs one number or one for each of {list(arrays)}, not {list(bounds)}")
-        kinds = {name: float if np.asarray(array).dtype.kind == "f" else int for name, array in arrays.items()}
+        kinds = {name: float if as_array(name, array).dtype.kind == "f" else int for name, array in arrays.items()}
         return cls(
-            shapes=shapes_of(arrays),
+            shapes=shapes,
             bounds=tuple(kind(bounds[name]) for name, kind in kinds.items()),
             n_clients=n_clients,
             entry_bytes=entry_bytes,
@@ -140,7 +143,7 @@ class SumSpec:
     def error_bound(self) -> dict[str, float]:
         """Return the largest error of each array's sum, 0 for whole numbers.
 
-        >>> SumSpec(shapes=(("n", ()), ("x", ())), bounds=(9, 1.0), n_clients=2, entry_bytes=2).error_bound()
+        >>> ArraySumSpec(shapes=(("n", ()), ("x", ())), bounds=(9, 1.0), n_clients=2, entry_bytes=2).error_bound()
         {'n': 0.0, 'x': 0.0001220703125}
         """
         steps = self.n_clients * (Fraction(1, 2) if self.rounding == "nearest" else Fraction(1))
@@ -155,7 +158,7 @@ class SumSpec:
             arrays: of the agreed names, shapes and kinds of number.
             entropy: feeds stochastic rounding; ``nearest`` draws nothing.
 
-        >>> SumSpec(shapes=(("n", (2,)),), bounds=(9,), n_clients=2).vector({"n": np.array([True, False])})
+        >>> ArraySumSpec(shapes=(("n", (2,)),), bounds=(9,), n_clients=2).vector({"n": np.array([True, False])})
         array([1, 0])
 
         Raises:
@@ -170,10 +173,10 @@ class SumSpec:
             self.shapes, self.bounds, self._shifts, taken, places, strict=True
         ):
             if shift is None:
-                beyond = int(np.count_nonzero((array > bound) | (array < -bound)))
                 vector[place] = array.reshape(-1)
             else:
-                beyond = encode(
+                array = array.astype(np.float64)
+                encode(
                     array,
                     vector[place],
                     name=name,
@@ -182,6 +185,7 @@ class SumSpec:
                     shift=shift,
                     draws=draws,
                 )
+            beyond = int(np.count_nonzero((array > bound) | (array < -bound)))
             if beyond:
                 raise InvalidVectorError(
                     f"{name!r}: {beyond} of {array.size} numbers lie beyond the bound {bound}; nothing was sent. "

@@ -87,8 +87,31 @@ def size_of(shape: tuple[int, ...]) -> int:
 
 
 def shapes_of(arrays: Mapping[str, Any]) -> Shapes:
-    """Return name and shape of each array, in their order."""
-    return tuple((name, tuple(map(int, np.shape(array)))) for name, array in arrays.items())
+    """Return name and shape of each array, in their order.
+
+    Raises:
+        ConfigurationError: no mapping.
+        InvalidVectorError: a list that is no array; which.
+    """
+    if not isinstance(arrays, Mapping):
+        raise ConfigurationError(f"arrays is a mapping such as {{'w': array}}, not {type(arrays).__name__}: name each")
+    lists = {name: array if hasattr(array, "shape") else as_array(name, array) for name, array in arrays.items()}
+    return tuple((name, tuple(map(int, np.shape(array)))) for name, array in lists.items())
+
+
+def as_array(name: str, values: Any) -> NDArray[Any]:
+    """Return what ``numpy.asarray`` reads.
+
+    Raises:
+        InvalidVectorError: it reads nothing; which array, and why.
+    """
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:  # bfloat16, a tensor that needs a gradient, a ragged list
+        raise InvalidVectorError(
+            f"{name!r}: an array that numpy reads is needed, not {type(values).__name__} ({error}); convert it, "
+            "such as by tensor.detach().float()"
+        ) from error
 
 
 def take_arrays(arrays: Mapping[str, Any], shapes: Shapes, kinds: Sequence[str]) -> list[NDArray[Any]]:
@@ -103,6 +126,8 @@ def take_arrays(arrays: Mapping[str, Any], shapes: Shapes, kinds: Sequence[str])
         InvalidVectorError: which array is missing, unknown, of another shape or type.
     """
     needed = [name for name, _ in shapes]
+    if not isinstance(arrays, Mapping):
+        raise InvalidVectorError(f"arrays and metrics are mappings by name, not {type(arrays).__name__}: name each")
     if set(arrays) != set(needed):
         missing, unknown = sorted(set(needed) - set(arrays)), sorted(map(str, set(arrays) - set(needed)))
         raise InvalidVectorError(
@@ -111,13 +136,13 @@ def take_arrays(arrays: Mapping[str, Any], shapes: Shapes, kinds: Sequence[str])
         )
     taken = []
     for (name, shape), kind in zip(shapes, kinds, strict=True):
-        array = np.asarray(arrays[name])
+        array = as_array(name, arrays[name])
         if array.shape != shape:
             raise InvalidVectorError(f"{name!r}: shape {shape} is needed, not {array.shape}")
         if array.dtype.kind not in kind or array.dtype.itemsize > 8:
             raise InvalidVectorError(
                 f"{name!r}: the type needed is {_WANTED[kind]}, not {array.dtype}; convert it, or have all clients "
-                "leave it out. A mean takes real numbers alone, a sum (SumSpec) whole ones too"
+                "leave it out. A mean takes real numbers alone, a sum (ArraySumSpec) whole ones too"
             )
         taken.append(array)
     return taken
@@ -136,14 +161,12 @@ def room_of(n_clients: int, entry_bytes: int) -> int:
 
 
 def finest_scale(most: int, room: int) -> int:
-    """Return the largest k, maybe negative, with most 2^k <= room.
+    """Return the largest k with most 2^k <= room; -1 where there is none of at least 0.
 
     >>> finest_scale(1, 100), finest_scale(3, 100), finest_scale(1000, 100)
-    (6, 5, -4)
+    (6, 5, -1)
     """
-    if most <= room:
-        return (room // most).bit_length() - 1
-    return -(-(-most // room) - 1).bit_length()
+    return (room // most).bit_length() - 1
 
 
 def exponent_of(largest: float) -> int:

@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any
 
@@ -52,6 +53,9 @@ MAX_WEIGHT = 2**32
 
 GROWTH = 2
 """Bits by which a scale grows after a round that clipped some of its array's numbers."""
+
+SHRINKAGE = 1
+"""Most bits by which a scale shrinks after a round."""
 
 _FLOAT_ERROR = Fraction(1, 16)
 """Twice what all float64 roundings can be together, in steps of the sum, where everybody survives, so the bound may
@@ -96,7 +100,8 @@ class MeanSpec:
         shapes: name and shape of each array.
         exponents: of each array; numbers are clipped to [-2^e, 2^e].
         n_clients: largest cohort.
-        max_weight: largest weight of one client, 1 to 2^32; 1 for an unweighted mean.
+        max_weight: largest weight of one client, 1 to 2^32; 1 for an unweighted mean. Twice of it costs one bit of
+            accuracy.
         entry_bytes: 2, 3 or 4 bytes a number on the wire.
         rounding: ``stochastic``, the default, is unbiased: over the rounds of a training updates below a step count
             as much as they should. ``nearest`` has half the bound and loses them in every round. A stochastic vector
@@ -137,7 +142,13 @@ class MeanSpec:
             raise ConfigurationError(f"n_clients is a plain int of at least 1, not {self.n_clients!r}")
         if type(self.max_weight) is not int or not 1 <= self.max_weight <= MAX_WEIGHT:
             raise ConfigurationError(f"max_weight is a plain int of 1 to 2^32, not {self.max_weight!r}")
-        if type(self.metrics) is not tuple or len({*names, *self.metrics}) != len(names) + len(self.metrics):
+        if self._scale < 0:
+            raise ConfigurationError(
+                f"{self.n_clients} clients of max_weight {self.max_weight} leave a step larger than the clip in "
+                f"{self.entry_bytes} bytes, so no mean of use: raise entry_bytes, or lower max_weight"
+            )
+        are_names = type(self.metrics) is tuple and all(type(name) is str for name in self.metrics)
+        if not are_names or len({*names, *self.metrics}) != len(names) + len(self.metrics):
             raise ConfigurationError(
                 f"metrics is a tuple of names that differ from each other and from arrays, not {self.metrics!r}"
             )
@@ -168,17 +179,18 @@ class MeanSpec:
         Raises:
             ConfigurationError: what does not fit.
         """
+        shapes = shapes_of(arrays)
         clips = clip if isinstance(clip, Mapping) else dict.fromkeys(arrays, clip)
         if set(clips) != set(arrays):
             raise ConfigurationError(f"clip needs one number or one for each of {list(arrays)}, not {list(clips)}")
         return cls(
-            shapes=shapes_of(arrays),
+            shapes=shapes,
             exponents=tuple(exponent_of(clips[name]) for name in arrays),
             n_clients=n_clients,
             max_weight=max_weight,
             entry_bytes=entry_bytes,
             rounding=rounding,
-            metrics=tuple(metrics),
+            metrics=metrics,
         )
 
     @property
@@ -204,9 +216,9 @@ class MeanSpec:
         def segment(name: str, size: int, own: int) -> Segment:
             return Segment(name=name, size=size, bound=n * own, client_bound=own)
 
-        segments = [segment("values", sum(sizes), _most(self.max_weight, self._scale))]
+        segments = [segment("values", sum(sizes), self.max_weight << self._scale)]
         if self.metrics:
-            segments.append(segment("metrics", len(self.metrics), _most(self.max_weight, self._metric_scale)))
+            segments.append(segment("metrics", len(self.metrics), self.max_weight << self._metric_scale))
         segments.append(segment("clipped", len(sizes) + len(self.metrics), max(sizes)))
         segments.append(segment("weight", 1, self.max_weight))
         return Layout(tuple(segments), agreed=self._digest())
@@ -226,12 +238,17 @@ class MeanSpec:
             weight: sum of the weights; None for the smallest that there can be, 1 of each client.
             n_survivors: clients in the mean; None for all. Fewer clients with the same weight have less error.
 
+        Raises:
+            ConfigurationError: a weight below 1.
+
         >>> spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=10, clip=1.0, max_weight=100)
         >>> spec.error_bound()["w"] > 100 * spec.error_bound(weight=1000)["w"] * 0.99
         True
         """
         n = self.n_clients if n_survivors is None else n_survivors
         total = n if weight is None else weight
+        if total < 1:
+            raise ConfigurationError(f"a mean has clients whose weights add up to at least 1, not {total}")
         each = Fraction(1, 2) if self.rounding == "nearest" else Fraction(1)
         steps = n * (each + _FLOAT_ERROR / self.n_clients) / total
         return {name: float(steps * Fraction(2) ** -shift) for name, _, _, shift in self._fields}
@@ -247,8 +264,8 @@ class MeanSpec:
         ]
         for name, _, exponent, _ in self._fields:
             clip = f"{2.0**exponent:.3g}"
-            better = f" whatever the weights, {heaviest[name]:.3g} where all are {self.max_weight}"
-            bound = f"error at most {worst[name]:.3g}" + (better if self.max_weight > 1 else "")
+            better = f" whatever the weights, {_rounded_up(heaviest[name])} where all are {self.max_weight}"
+            bound = f"error at most {_rounded_up(worst[name])}" + (better if self.max_weight > 1 else "")
             lines.append(f"  {name}: clipped to [-{clip}, {clip}]; {bound}")
         return "\n".join(lines)
 
@@ -276,9 +293,11 @@ class MeanSpec:
             InvalidVectorError: NaN or infinity, other names, shapes or types, or a weight out of range; which, by name.
         """
         if isinstance(weight, bool) or not isinstance(weight, int | np.integer) or not 1 <= weight <= self.max_weight:
+            is_zero = isinstance(weight, int | np.integer) and weight == 0
+            nobody = "leave this client out. A client of weight 0 hides nobody"
+            advice = nobody if is_zero else "round it, or have all clients agree on a larger max_weight"
             raise InvalidVectorError(
-                f"weight must be a whole number of 1 to max_weight {self.max_weight}, not {weight!r}; have all clients "
-                "agree on a larger max_weight. A client of weight 0 hides nobody: leave it out"
+                f"weight must be a whole number of 1 to max_weight {self.max_weight}, not {weight!r}; {advice}"
             )
         taken = [
             *take_arrays(arrays, self.shapes, [REAL] * len(self.shapes)),
@@ -348,7 +367,7 @@ class MeanSpec:
             )
         for name, total in totals.items():
             scale = self._metric_scale if name in self.metrics else self._scale
-            if np.abs(total).max() > _most(weight, scale) + n or not 0 <= clipped[name] <= n * total.size:
+            if np.abs(total).max() > (weight << scale) + n or not 0 <= clipped[name] <= n * total.size:
                 raise SumOutOfBoundsError(
                     f"{name!r}: {n} clients of weight {weight} together cannot have this total: a client broke its "
                     "bound. Discard it and start a new session"
@@ -361,30 +380,32 @@ class MeanSpec:
         client computes them itself from what it was given, and its sum admits no others.
 
         A scale becomes the largest absolute number of an array's mean, with headroom. If numbers of the array were
-        clipped it grows by at least two bits. An array whose mean is all zeros keeps its scale.
+        clipped it grows by at least two bits. It shrinks by at most one bit a round: large updates that cancel in one
+        mean are clipped, and counted, only after some rounds. An array whose mean is all zeros keeps its scale.
 
         Args:
             mean: of this round, as it was computed: in float64.
-            headroom: bits between the mean's largest number and the next clip; None for log2(n_clients) + 1, so that
-                one client alone may have made that number. Fewer bits are more exact and clip more.
+            headroom: bits between the mean's largest number and the next clip; None for those of the
+                mean's total weight and one more, so that one client of weight 1 alone may have made that number. Fewer
+                bits are more exact and clip more.
             entry_bytes: of the next round; None for those of this one.
 
         >>> spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=2, entry_bytes=4)
         >>> total = sum(spec.vector({"w": np.array([0.3, 0.1])}) for _ in range(2))
         >>> spec.exponents, spec.next_round(spec.mean(SumResult(total=total, survivors=(1, 2)))).exponents
-        ((3,), (1,))
+        ((3,), (2,))
         """
-        spare = (self.n_clients - 1).bit_length() + 1 if headroom is None else headroom
+        spare = (mean.weight - 1).bit_length() + 1 if headroom is None else headroom
         exponents = []
         for (name, _), exponent in zip(self.shapes, self.exponents, strict=True):
             largest = float(np.abs(mean.arrays[name]).max())
-            following = exponent if largest == 0 else math.frexp(largest)[1] + spare
+            following = exponent if largest == 0 else max(math.frexp(largest)[1] + spare, exponent - SHRINKAGE)
             if name in mean.clipped:
                 following = max(following, exponent + GROWTH)
             exponents.append(min(max(following, LOWEST), HIGHEST))
         return replace(self, exponents=tuple(exponents), entry_bytes=entry_bytes or self.entry_bytes)
 
 
-def _most(weight: int, scale: int) -> int:
-    """The largest integer that numbers of so much weight become: weight 2^scale, rounded up."""
-    return weight << scale if scale >= 0 else -(-weight >> -scale)
+def _rounded_up(bound: float) -> str:
+    """Return a bound in three digits, which are no less than it."""
+    return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(bound)):.3g}"

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.array_sum import SumSpec
+from secagg.array_sum import ArraySumSpec
 from secagg.committee.protocol import CommitteeSum
 from secagg.config import new_session_id
 from secagg.encryption.encrypted import encrypted
 from secagg.errors import ConfigurationError, InvalidVectorError
-from secagg.fixed_point import HIGHEST, LOWEST, Rounding
+from secagg.fixed_point import HIGHEST, LOWEST, Rounding, as_array
 from secagg.in_memory import InOneProcess, Parties, run_in_memory
 from secagg.layout import IntVector, Layout
 from secagg.masked.protocol import MaskedSum
@@ -90,8 +90,8 @@ def secure_sum(
 ) -> dict[str, NDArray[Any]]:
     """Return the sum of arrays, made by one secure sum whose clients are all in this process.
 
-    Whole numbers come out exactly, real ones within ``SumSpec.error_bound``. A deployment exchanges the messages of
-    the same sum over a network (``SumSpec``).
+    Whole numbers come out exactly, real ones within ``ArraySumSpec.error_bound``. A deployment exchanges the messages
+    of the same sum over a network (``ArraySumSpec``).
 
     Args:
         clients: each client's arrays, of whole or real numbers, by its number from 1.
@@ -109,7 +109,7 @@ def secure_sum(
         >>> secure_sum({1: {"counts": np.array([4, 0])}, 2: {"counts": np.array([1, 7])}})
         {'counts': array([5, 7])}
     """
-    spec = SumSpec.of(
+    spec = ArraySumSpec.of(
         _first(clients),
         n_clients=len(clients),
         bound=_largest(clients) if bound is None else bound,
@@ -146,21 +146,26 @@ def _for_each(
 
 def _largest(clients: Mapping[PartyId, Arrays]) -> dict[str, float]:
     """Return the largest absolute finite number of each array over all clients; a vector refuses what is no number."""
-    return {name: max(_largest_of(arrays.get(name, 0)) for arrays in clients.values()) for name in _first(clients)}
+    return {
+        name: max(_named(party, partial(_largest_of, name, arrays.get(name, 0))) for party, arrays in clients.items())
+        for name in _first(clients)
+    }
 
 
-def _largest_of(numbers: Any) -> float:
-    array = np.asarray(numbers)
+def _largest_of(name: str, numbers: Any) -> float:
+    array = as_array(name, numbers)
     if array.dtype.kind not in "fiub" or not array.size:
         return 1
     if array.dtype.kind != "f":
         return max(int(array.max()), -int(array.min()))
-    finite = np.abs(array, where=np.isfinite(array), out=np.zeros(array.shape))
-    return min(max(float(finite.max()), 2.0**LOWEST), 2.0**HIGHEST)
+    finite = float(np.abs(array, where=np.isfinite(array), out=np.zeros(array.shape)).max())
+    if finite > 2.0**HIGHEST:
+        raise InvalidVectorError(f"{name!r}: numbers of at most 2^{HIGHEST} are needed, not {finite:.3g}; scale them")
+    return max(finite, 2.0**LOWEST)
 
 
-def _named(party: PartyId, make: Callable[[], IntVector]) -> IntVector:
-    """Make a client's vector; an error says whose it is."""
+def _named(party: PartyId, make: Callable[[], T]) -> T:
+    """Make what is a client's; an error says whose it is."""
     try:
         return make()
     except InvalidVectorError as error:

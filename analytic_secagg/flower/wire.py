@@ -62,6 +62,11 @@ def unpack(record: RecordDict) -> bytes:
     return content
 
 
+def reason_of(code: int) -> str:
+    """Return our own words for the code of a node's error, and never the node's words."""
+    return (_ERRORS | {int(refusal): REASONS[refusal] for refusal in Refusal}).get(code, f"Flower's error {code}")
+
+
 class GridTransport:
     """Flower's nodes.
 
@@ -94,7 +99,7 @@ class GridTransport:
         return {identifier: node for identifier, node in zip(identifiers, contents, strict=True) if identifier}
 
     def receive(self, ticket: str) -> bytes | NoReply | None:
-        """Return the answer to one message, if it is there; of an error our own words and never a node's."""
+        """Return the answer to one message, if it is there."""
         try:
             replies = list(self._grid.pull_messages([ticket]))
         except _UNREADABLE as error:
@@ -107,5 +112,4 @@ class GridTransport:
             except WireError:
                 return b""  # what belongs to no sum is refused there
         code = replies[0].error.code
-        known = _ERRORS | {int(refusal): REASONS[refusal] for refusal in Refusal}
-        return NoReply(known.get(code, f"Flower's error {code}"), may_return=code in _DIED)
+        return NoReply(reason_of(code), may_return=code in _DIED)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from support.examples import examples
 
-from secagg import ConfigurationError, InsecureSeededEntropy, InvalidVectorError, SumResult, SumSpec
+from secagg import ArraySumSpec, ConfigurationError, InsecureSeededEntropy, InvalidVectorError, SumResult
 
 WHOLE = ["?", "i1", "u1", "i2", "u4", "i8", "u8"]
 
@@ -23,7 +23,7 @@ WHOLE = ["?", "i1", "u1", "i2", "u4", "i8", "u8"]
 def test_sums_are_exact_for_whole_numbers_and_within_the_bound_for_real_ones(data: st.DataObject) -> None:
     n, entry_bytes = data.draw(st.integers(1, 6)), data.draw(st.integers(2, 6))
     real, whole = data.draw(st.floats(1e-9, 1e9)), data.draw(st.integers(0, 2**60))
-    spec = SumSpec(
+    spec = ArraySumSpec(
         shapes=(("x", (2, 2)), ("n", (3,))),
         bounds=(real, whole),
         n_clients=n,
@@ -52,7 +52,7 @@ def test_sums_are_exact_for_whole_numbers_and_within_the_bound_for_real_ones(dat
         assert abs(Fraction(float(sums["x"][place])) - exact) <= Fraction(bounds["x"])
 
 
-SPEC = SumSpec(shapes=(("x", (2,)), ("n", (1,))), bounds=(2.0, 100), n_clients=3)
+SPEC = ArraySumSpec(shapes=(("x", (2,)), ("n", (1,))), bounds=(2.0, 100), n_clients=3)
 FITS: dict[str, Any] = {"x": np.ones(2), "n": np.ones(1, np.int8)}
 
 
@@ -65,6 +65,7 @@ FITS: dict[str, Any] = {"x": np.ones(2), "n": np.ones(1, np.int8)}
         ({"n": np.array([1.0])}, r"'n': the type needed is whole numbers of at most 64 bits, not float64"),
         ({"x": np.array([1, 2])}, r"'x': the type needed is float16, float32 or float64, not int64"),
         ({"x": np.array([2.5, -3.0])}, r"'x': 2 of 2 numbers lie beyond the bound 2.0"),
+        ({"x": np.array([2.5, 3.0])}, r"'x': 2 of 2 numbers lie beyond the bound 2.0"),
         ({"x": np.array([np.nan, 0.0])}, r"'x': 1 of 2 numbers are NaN"),
         ({"x": np.ones(3)}, r"'x': shape \(2,\) is needed, not \(3,\)"),
         ({"y": np.ones(3)}, r"unknown \['y'\]"),
@@ -95,6 +96,15 @@ def test_a_description_that_cannot_hold_is_never_made(changes: dict[str, Any], s
         replace(SPEC, **changes)
 
 
+def test_a_bound_that_is_no_power_of_two_is_the_bound() -> None:
+    """Also one below the smallest step."""
+    for bound, beyond in ((5.0, 7.0), (1e-30, 1e-20), (0.1, float(np.float32(0.1)))):
+        spec = ArraySumSpec(shapes=(("x", (1,)),), bounds=(bound,), n_clients=3)
+        spec.vector({"x": np.array([bound])})
+        with pytest.raises(InvalidVectorError, match=f"'x': 1 of 1 numbers lie beyond the bound {bound}"):
+            spec.vector({"x": np.array([beyond])})
+
+
 def test_descriptions_that_differ_add_nothing_to_each_other() -> None:
     """Where segments are alike too: the step, the shape and the rounding are in the layout's own bytes."""
     others = [
@@ -106,4 +116,4 @@ def test_descriptions_that_differ_add_nothing_to_each_other() -> None:
     with pytest.raises(InvalidVectorError, match="take the result of a sum over its layout"):
         SPEC.sums(SumResult(total=np.zeros(9, dtype=np.int64), survivors=(1,)))
     with pytest.raises(ConfigurationError, match="bound needs one number or one for each"):
-        SumSpec.of(FITS, n_clients=2, bound={"x": 1.0})
+        ArraySumSpec.of(FITS, n_clients=2, bound={"x": 1.0})

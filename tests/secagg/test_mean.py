@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import re
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -29,7 +30,7 @@ from secagg import (
     SumResult,
     run_in_memory,
 )
-from secagg.fixed_point import encode
+from secagg.fixed_point import encode, room_of
 
 Client = tuple[dict[str, Any], int, dict[str, float]]
 """Arrays, weight, metrics."""
@@ -45,12 +46,14 @@ def test_every_example_in_a_docstring_is_true(name: str) -> None:
 @st.composite
 def specs(draw: st.DrawFn, rounding: str | None = None) -> MeanSpec:
     shapes = draw(st.lists(array_shapes(min_dims=0, max_dims=3, max_side=3), min_size=1, max_size=3))
+    n_clients, entry_bytes = draw(st.integers(1, 120)), draw(st.sampled_from([2, 3, 4]))
+    largest = room_of(n_clients, entry_bytes)
     return MeanSpec(
         shapes=tuple((f"a{i}", shape) for i, shape in enumerate(shapes)),
         exponents=tuple(draw(st.integers(-64, 64)) for _ in shapes),
-        n_clients=draw(st.integers(1, 120)),
-        max_weight=draw(st.one_of(st.integers(1, 1000), st.integers(1, 2**32))),
-        entry_bytes=draw(st.sampled_from([2, 3, 4])),
+        n_clients=n_clients,
+        max_weight=draw(st.one_of(st.integers(1, min(largest, 1000)), st.integers(1, largest))),
+        entry_bytes=entry_bytes,
         rounding=rounding or draw(st.sampled_from(["stochastic", "nearest"])),  # type: ignore[arg-type]
         metrics=draw(st.sampled_from([(), ("loss",), ("loss", "accuracy")])),
     )
@@ -270,6 +273,15 @@ def _go_on(sums: list[MaskedSum], vector: IntVector, server: Any, stranger: Any)
         said = {party: clients[party].receive(message) for party, message in requests.items()}
 
 
+class NoArray:
+    """As a tensor that numpy does not read."""
+
+    shape = (2,)
+
+    def __array__(self, *args: Any, **options: Any) -> Any:
+        raise RuntimeError("needs a gradient")
+
+
 @pytest.mark.parametrize(
     ("values", "options", "says"),
     [
@@ -284,9 +296,14 @@ def _go_on(sums: list[MaskedSum], vector: IntVector, server: Any, stranger: Any)
         ({"w": [1j, 2]}, {}, r"'w': .* not complex128"),
         ({"w": np.array([1.0, None])}, {}, r"'w': .* not object"),
         ({"w": np.zeros(2, np.longdouble)}, {}, r"'w': .* not float128"),
+        ({"w": NoArray()}, {}, r"'w': an array that numpy reads is needed, not NoArray \(needs a gradient\)"),
+        ({"w": [[1.0], [1.0, 2.0]]}, {}, r"'w': an array that numpy reads is needed, not list"),
+        ([1.0, 2.0], {}, r"arrays and metrics are mappings by name, not list"),
+        ({"w": [1.0, 2.0]}, {"metrics": [1.0]}, r"arrays and metrics are mappings by name, not list"),
         ({"w": [1.0, 2.0]}, {"weight": 10}, r"whole number of 1 to max_weight 9, not 10"),
         ({"w": [1.0, 2.0]}, {"weight": 0}, r"not 0; .* A client of weight 0 hides nobody"),
-        ({"w": [1.0, 2.0]}, {"weight": 1.5}, r"not 1.5"),
+        ({"w": [1.0, 2.0]}, {"weight": 0}, r"not 0; leave this client out"),
+        ({"w": [1.0, 2.0]}, {"weight": 1.5}, r"not 1.5; round it"),
         ({"w": [1.0, 2.0]}, {"weight": True}, r"not True"),
         ({"w": [1.0, 2.0]}, {"metrics": {}}, r"missing \['loss'\]"),
         ({"w": [1.0, 2.0]}, {"metrics": {"loss": np.nan}}, r"'loss': 1 of 1 numbers are NaN"),
@@ -324,17 +341,52 @@ def test_clipped_numbers_are_counted_by_name_and_enter_the_mean_at_the_clip() ->
         ({"n_clients": 2**23}, "8388608 clients do not fit 3 bytes an entry"),
         ({"max_weight": 0}, "max_weight is a plain int of 1 to 2\\^32, not 0"),
         ({"max_weight": 2.5}, "max_weight is a plain int"),
+        ({"max_weight": 2**22}, "3 clients of max_weight 4194304 leave a step larger than the clip in 3 bytes"),
+        ({"max_weight": 10923, "entry_bytes": 2}, "a step larger than the clip in 2 bytes"),
         ({"entry_bytes": 1}, "entry_bytes is one of 2, 3, 4, not 1"),
         ({"entry_bytes": 5}, "entry_bytes is one of 2, 3, 4, not 5"),
         ({"rounding": "up"}, "rounding is one of stochastic, nearest, not 'up'"),
         ({"metrics": ("w",)}, "names that differ"),
         ({"metrics": "loss"}, "metrics is a tuple of names"),
+        ({"metrics": (1, "loss")}, "metrics is a tuple of names"),
     ],
 )
 def test_a_description_that_cannot_hold_is_never_made(changes: dict[str, Any], says: str) -> None:
     spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=3)
     with pytest.raises(ConfigurationError, match=says):
         replace(spec, **changes)
+
+
+def test_arrays_without_names_and_weights_of_nobody_are_refused() -> None:
+    arrays: Any = [np.zeros(2)]
+    with pytest.raises(ConfigurationError, match=r"arrays is a mapping such as .* not list: name each"):
+        MeanSpec.of(arrays, n_clients=3)
+    with pytest.raises(InvalidVectorError, match="'w': an array that numpy reads is needed, not list"):
+        MeanSpec.of({"w": [[1.0], [1.0, 2.0]]}, n_clients=3)
+    with pytest.raises(ConfigurationError, match="add up to at least 1, not 0"):
+        MeanSpec.of({"w": np.zeros(2)}, n_clients=3).error_bound(weight=0)
+
+
+def test_the_heaviest_weight_that_fits_has_a_step_of_the_clip() -> None:
+    spec = MeanSpec.of({"w": np.zeros(1)}, n_clients=3, clip=4.0, max_weight=10922, entry_bytes=2, rounding="nearest")
+    vectors = [spec.vector({"w": np.array([x])}, weight=10922) for x in (4.0, -4.0, 4.0)]
+    assert [int(vector[0]) for vector in vectors] == [10922, -10922, 10922]
+
+
+@examples(4)
+@given(spec=specs())
+def test_a_printed_bound_is_no_less_than_the_bound(spec: MeanSpec) -> None:
+    heaviest, worst = spec.error_bound(spec.n_clients * spec.max_weight), spec.error_bound()
+    for name, line in zip(worst, spec.explain().splitlines()[1:], strict=True):
+        printed = [
+            float(number)
+            for number in re.findall(r"at most (\S+)|weights, (\S+) where", line)
+            for number in number
+            if number
+        ]
+        bounds = [worst[name], heaviest[name]][: len(printed)]
+        assert len(printed) == (2 if spec.max_weight > 1 else 1)
+        assert all(bound <= said <= bound * 1.01 for said, bound in zip(printed, bounds, strict=True))
 
 
 @pytest.mark.parametrize("clip", [0.0, -1.0, np.nan, np.inf, 2.0**65, {"v": 1.0}])
@@ -423,8 +475,8 @@ def test_a_training_needs_no_guess_of_a_scale() -> None:
         largest = np.abs(mean.arrays["w"]).max()
         assert mean.clipped == {}
         assert mean.error_bound["w"] < largest * (2**-10 if number else 2**-8)
-        spec = spec.next_round(mean, entry_bytes=3)
-        assert 10 * largest < 2.0 ** spec.exponents[0] <= 2 * 2 * 16 * largest
+        spec = spec.next_round(mean, entry_bytes=3 if number > 9 else 4)
+        assert 10 * largest < 2.0 ** spec.exponents[0] <= max(2 * 2 * 16 * largest, 2.0 ** (2 - number))
     assert spec.entry_bytes == 3
 
 
@@ -445,4 +497,30 @@ def test_a_scale_that_clips_grows_and_one_without_news_stays() -> None:
     assert spec.next_round(mean_of(spec, clients)).exponents == (10, -10, -8)
     extreme = replace(spec, exponents=(7, -64, -64))
     assert extreme.next_round(mean_of(extreme, clients), headroom=200).exponents == (64, -64, 64)
-    assert extreme.next_round(mean_of(extreme, clients), headroom=-200).exponents == (-64, -64, -62)
+    assert extreme.next_round(mean_of(extreme, clients), headroom=-200).exponents == (6, -64, -62)
+
+
+@pytest.mark.parametrize("max_weight", [1, 500])
+def test_a_light_client_alone_may_have_made_the_largest_number(max_weight: int) -> None:
+    """A client of weight 1 among nine heavy ones is never clipped, in however many rounds."""
+    spec = MeanSpec.of({"w": np.zeros(1)}, n_clients=10, max_weight=max_weight, entry_bytes=4)
+    clients: dict[int, Client] = {p: ({"w": np.zeros(1)}, max_weight, {}) for p in range(2, 11)}
+    clients[1] = {"w": np.ones(1)}, 1, {}
+    exponents = []
+    for _ in range(6):
+        mean = mean_of(spec, clients)
+        assert mean.clipped == {}
+        spec = spec.next_round(mean)
+        exponents.append(spec.exponents[0])
+    assert exponents == [2] * 6
+
+
+def test_updates_that_cancel_are_clipped_and_counted_only_after_some_rounds() -> None:
+    """The mean alone cannot tell them from small updates, so no rule over it can keep their scale for ever."""
+    spec, clipped = MeanSpec.of({"w": np.zeros(1)}, n_clients=4, entry_bytes=4), []
+    clients: dict[int, Client] = {p: ({"w": np.array([x])}, 1, {}) for p, x in enumerate([1.0, -1.0, 1.04, -1.0], 1)}
+    for _ in range(5):
+        mean = mean_of(spec, clients)
+        clipped.append(mean.clipped.get("w", 0))
+        spec = spec.next_round(mean)
+    assert clipped == [0, 0, 0, 1, 0]

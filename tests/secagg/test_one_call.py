@@ -84,3 +84,19 @@ def test_the_tensors_of_a_model_are_averaged() -> None:
 def test_what_cannot_be_averaged_is_refused_by_name(clients: Any, options: Any, error: Any, says: str) -> None:
     with pytest.raises(error, match=says):
         secure_mean(clients, **options)
+
+
+@pytest.mark.parametrize("call", [secure_mean, secure_sum])
+def test_a_number_beyond_the_largest_clip_is_refused_and_not_clipped(call: Any) -> None:
+    clients = {party: {"w": np.array([1.0, 1.0])} for party in (1, 2, 3)} | {2: {"w": np.array([-1e30, np.inf])}}
+    with pytest.raises(InvalidVectorError, match=r"client 2: 'w': numbers of at most 2\^64 are needed, not 1e\+30"):
+        call(clients)
+
+
+@pytest.mark.parametrize("call", [secure_mean, secure_sum])
+@pytest.mark.parametrize("party", [1, 3])
+def test_what_numpy_does_not_read_is_refused_by_client_and_array(call: Any, party: int) -> None:
+    clients: dict[int, Any] = {each: {"w": np.array([1.0, 1.0])} for each in (1, 2, 3)}
+    clients[party] = {"w": [[1.0], [1.0, 2.0]]}
+    with pytest.raises(InvalidVectorError, match=f"client {party}: 'w': an array that numpy reads is needed"):
+        call(clients)

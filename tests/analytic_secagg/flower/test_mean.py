@@ -17,15 +17,31 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
 
-from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedMedian, FedProx, FedYogi, Krum, Strategy
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedProx,
+    FedYogi,
+    Krum,
+    Strategy,
+)
 
 from analytic_secagg.errors import UsageError
 from analytic_secagg.flower import mean
 from analytic_secagg.flower.mean import PLAN, MeanTerms, SecureMean, SecureMeanMod
 from analytic_secagg.flower.rehearsal import NODE_GONE, InProcessGrid
+from analytic_secagg.flower.wire import unpack
 from analytic_secagg.site.errors import REASONS, Refusal
+from secagg import ConfigurationError
+from secagg.ring import RingVector
+from secagg.wire import carries_vector
 
 TERMS = MeanTerms(max_weight=300, metrics=("train_loss",))
 ROWS = {11: 100, 12: 140, 2**63 + 5: 180, 14: 220, 15: 260}
@@ -51,10 +67,17 @@ def train(message: Message, context: Context) -> Message:
 class NodesInThisProcess(InProcessGrid):
     """Flower's grid as function calls; nothing of a node stays between messages but its state."""
 
-    def __init__(self, *, secure: bool, terms: MeanTerms = TERMS, is_gone: Fault = lambda node, message: False) -> None:
+    def __init__(
+        self,
+        *,
+        secure: bool,
+        terms: MeanTerms = TERMS,
+        is_gone: Fault = lambda node, message: False,
+        task: ClientAppCallable = train,
+    ) -> None:
         super().__init__({node: {} for node in ROWS})
         self.app = ClientApp(mods=[SecureMeanMod(terms)] if secure else [])
-        self.app.train()(train)
+        self.app.train()(task)
         self.gone = is_gone
         self.states = {node: RecordDict() for node in ROWS}
         self.seen: list[Message] = []
@@ -99,11 +122,35 @@ def test_a_strategy_trains_as_it_does_over_plain_replies(make: Callable[[], Stra
 
 
 def test_no_reply_holds_an_update_or_a_metric() -> None:
-    nodes = NodesInThisProcess(secure=True)
+    """Each holds one string of bytes: no plain number is in it, and the words of a vector are not the plain ones."""
+    answers: dict[int, RecordDict] = {}
+
+    def noted(message: Message, context: Context) -> Message:
+        reply = train(message, context)
+        answers[context.node_id] = copy.deepcopy(reply.content)
+        return reply
+
+    nodes = NodesInThisProcess(secure=True, task=noted)
     run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 1)
     assert len(nodes.seen) == 4 * len(ROWS)
+    spec, n_vectors = TERMS.spec((("w", (4,)),), len(ROWS)), 0
     for reply in nodes.seen:
-        assert list(reply.content) == ["content"]
+        assert {name: list(record) for name, record in reply.content.items()} == {"content": ["content"]}
+        sent, own = unpack(reply.content), answers[reply.metadata.src_node_id]
+        metrics: Any = own["metrics"]
+        arrays: Any = own["arrays"]
+        update = arrays["w"].numpy()
+        numbers = [update, update[:1], update.astype("f8")[:1], np.float64(metrics["train_loss"])]
+        assert not any(each.tobytes() in sent or each.byteswap().tobytes() in sent for each in numbers)
+        if not carries_vector(sent):
+            continue
+        n_vectors += 1
+        plain = spec.vector(
+            {"w": update}, weight=metrics["num-examples"], metrics={"train_loss": metrics["train_loss"]}
+        )
+        masked = RingVector.from_bytes(spec.layout, sent[-spec.layout.wire_bytes :]).words[0].view("<i4")
+        assert np.abs(masked - plain[:4]).min() > 1  # two roundings of a number differ by 1 at most
+    assert n_vectors == len(ROWS)
 
 
 def test_a_node_that_vanishes_is_left_out_of_the_mean() -> None:
@@ -124,15 +171,43 @@ def test_too_few_survivors_leave_the_model_as_it_is() -> None:
     assert result.train_metrics_clientapp == {}
 
 
-def test_a_round_that_fails_after_vectors_left_is_not_asked_for_again() -> None:
-    """A server that says so may have the total: no node answers twice for one model."""
+def test_a_round_that_fails_after_vectors_left_is_not_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
+    """A server that says so may have the total: no node answers twice for one model, nor keeps a session's secrets."""
     nodes = NodesInThisProcess(
         secure=True, is_gone=lambda node, message: PLAN in message.content and _stage(message) == "unmask"
     )
     assert len(run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 1).arrays) == 0
+    assert "Nodes that sent a vector refuse this model from now on: begin a new run" in caplog.text
+    assert all(len(_snapshot(state)) > 100 for state in nodes.states.values())
     nodes.gone, nodes.seen = (lambda node, message: False), []
     assert len(run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 1).arrays) == 0
     assert {reply.error.code for reply in nodes.seen} == {Refusal.DECLINED}
+    assert {_snapshot(state) for state in nodes.states.values()} == {b""}
+
+
+def _snapshot(state: RecordDict) -> Any:
+    kept: Any = state[PLAN]
+    return kept["snapshot"]
+
+
+def test_a_node_that_refused_goes_on_with_the_next_model() -> None:
+    """A message of no stage ends the session of that round and not the run; no error but a refusal comes of it."""
+    broken = []
+
+    def other(node: int, message: Message) -> bool:
+        plan: Any = message.content[PLAN]
+        if node == 12 and plan["stage"] == "train" and not broken:
+            broken.append(node)
+            plan["content"] = b"no delivery"
+            nodes._deliver(message)  # and again, to a node that has forgotten its session
+        return False
+
+    nodes = NodesInThisProcess(secure=True)
+    nodes.gone = other
+    result = run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 2)
+    assert sorted(result.train_metrics_clientapp) == [1, 2]
+    refused = [reply for reply in nodes.seen if reply.has_error()]
+    assert [reply.error.code for reply in refused] == [Refusal.DECLINED] * 2
 
 
 def _stage(message: Message) -> Any:
@@ -162,6 +237,150 @@ def test_a_node_that_is_sent_another_model_does_not_train_on_it() -> None:
 def test_a_strategy_that_looks_at_single_replies_is_refused(strategy: Strategy) -> None:
     with pytest.raises(UsageError, match="nothing but the mean of replies"):
         SecureMean(strategy, TERMS)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda inner: DifferentialPrivacyServerSideFixedClipping(inner, 0.0, 0.5, 5),
+        lambda inner: DifferentialPrivacyServerSideAdaptiveClipping(inner, 0.1, 5),
+    ],
+)
+def test_a_strategy_around_a_secure_mean_is_refused(around: Callable[[Strategy], Strategy]) -> None:
+    """It would clip the mean in place of each update, and say that it clipped. A run before it changes nothing."""
+    inner = SecureMean(FedAvg(fraction_evaluate=0.0), TERMS)
+    nodes = NodesInThisProcess(secure=True)
+    run(inner, nodes, 1)
+    nodes.seen = []
+    with pytest.raises(UsageError, match="SecureMean must be the outermost strategy"):
+        run(around(inner), nodes, 1)
+    assert nodes.seen == []
+
+
+def test_the_log_says_how_exact_a_mean_is_before_it_and_in_every_round(caplog: pytest.LogCaptureFixture) -> None:
+    """Coarse terms, of 2 bytes and a large max_weight, train a model of no use; the log shows it."""
+    coarse = MeanTerms(max_weight=6000, metrics=("train_loss",), entry_bytes=2)
+    with caplog.at_level("INFO", logger="flwr"):
+        run(SecureMean(FedAvg(fraction_evaluate=0.0), coarse), NodesInThisProcess(secure=True, terms=coarse), 2)
+    said = [record.getMessage() for record in caplog.records]
+    assert sum("w: clipped to [-8, 8]; error at most 8.1 whatever the weights" in line for line in said) == 1
+    assert sum("secure mean: 5 clients; error at most 0.045 ('w')" in line for line in said) == 2
+
+
+def test_terms_whose_step_is_larger_than_the_clip_are_no_terms(caplog: pytest.LogCaptureFixture) -> None:
+    worthless = MeanTerms(max_weight=10_000, metrics=("train_loss",), entry_bytes=2)
+    nodes = NodesInThisProcess(secure=True, terms=worthless)
+    assert len(run(SecureMean(FedAvg(fraction_evaluate=0.0), worthless), nodes, 1).arrays) == 0
+    assert "5 clients of max_weight 10000 leave a step larger than the clip in 2 bytes" in caplog.text
+    assert nodes.seen == []
+
+
+def far(message: Message, context: Context) -> Message:
+    """A change of 50 in one array, as of a running variance, and none in the other."""
+    record: Any = message.content["arrays"]
+    arrays = {name: Array(record[name].numpy() + np.float32(50 * (name == "bn"))) for name in record}
+    metrics = MetricRecord({"num-examples": ROWS[context.node_id], "train_loss": 1.0})
+    return Message(RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics}), reply_to=message)
+
+
+def test_numbers_beyond_the_clip_are_warned_of_by_name_and_a_clip_by_name_holds_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    start = ArrayRecord({"w": Array(np.zeros(3, np.float32)), "bn": Array(np.zeros(2, np.float32))})
+    found = []
+    for clip in (8.0, {"w": 8.0, "bn": 100.0}):
+        caplog.clear()
+        terms = MeanTerms(max_weight=300, metrics=("train_loss",), clip=clip)
+        nodes = NodesInThisProcess(secure=True, terms=terms, task=far)
+        strategy: Any = SecureMean(FedAvg(fraction_evaluate=0.0), terms)
+        result = strategy.start(nodes, start, num_rounds=1)
+        found.append((result.arrays["bn"].numpy().tolist(), "Numbers by array: {'bn': 10}" in caplog.text))
+    assert found == [([8.0, 8.0], True), ([50.0, 50.0], False)]
+
+
+def test_an_app_may_write_into_its_message() -> None:
+    def write(message: Message, context: Context) -> Message:
+        reply = train(message, context)
+        message.content["arrays"], message.content["metrics"] = reply.content["arrays"], reply.content["metrics"]
+        return Message(message.content, reply_to=message)
+
+    plain = run(FedAvg(fraction_evaluate=0.0), NodesInThisProcess(secure=False), 1)
+    secure = run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), NodesInThisProcess(secure=True, task=write), 1)
+    assert np.abs(plain.arrays["w"].numpy()).min() > 0.1
+    assert np.abs(secure.arrays["w"].numpy() - plain.arrays["w"].numpy()).max() < 1e-4
+
+
+def test_arrays_of_other_shapes_are_no_update() -> None:
+    def narrow(message: Message, context: Context) -> Message:
+        reply = train(message, context)
+        reply.content["arrays"] = ArrayRecord({"w": Array(np.zeros(1, np.float32)), "n_batches": Array(np.array(0))})
+        return reply
+
+    nodes = NodesInThisProcess(secure=True, task=narrow)
+    assert len(run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 1).arrays) == 0
+
+
+def test_a_strategy_with_its_own_mean_of_metrics_is_refused() -> None:
+    with pytest.raises(UsageError, match="leave out train_metrics_aggr_fn"):
+        SecureMean(FedAvg(train_metrics_aggr_fn=lambda records, key: MetricRecord()), TERMS)
+
+
+@pytest.mark.parametrize("name", ["config", "more"])
+def test_a_node_that_is_sent_another_configuration_does_not_train_with_it(name: str) -> None:
+    """A learning rate of 0 for all others would make the mean one client's update."""
+
+    def other(node: int, message: Message) -> bool:
+        if node != 12 and _stage(message) == "train":
+            message.content = RecordDict(dict(message.content))
+            message.content[name] = ConfigRecord({"lr": 0.0, "server-round": 1})
+        return False
+
+    nodes = NodesInThisProcess(secure=True, is_gone=other)
+    strategy: Any = SecureMean(FedAvg(fraction_evaluate=0.0), TERMS)
+    result = strategy.start(nodes, model(), num_rounds=1, train_config=ConfigRecord({"lr": 0.1}))
+    assert len(result.arrays) == 0
+    assert [reply.error.code for reply in nodes.seen if reply.has_error()] == [Refusal.DECLINED] * 4
+
+
+def test_the_log_counts_the_nodes_that_left_by_reason(caplog: pytest.LogCaptureFixture) -> None:
+    nodes = NodesInThisProcess(secure=True, terms=MeanTerms(max_weight=250, metrics=("train_loss",)))
+    nodes.gone = lambda node, message: node == 11 and _stage(message) == "keys"
+    run(SecureMean(FedAvg(fraction_evaluate=0.0), MeanTerms(max_weight=250, metrics=("train_loss",))), nodes, 1)
+    assert "1 of 5 nodes left the round: the node is gone" in caplog.text
+    assert f"1 of 4 nodes left the round: {REASONS[Refusal.DECLINED]}" in caplog.text
+
+
+def test_two_nodes_make_no_mean_and_no_end_of_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    nodes = NodesInThisProcess(secure=True)
+    nodes.get_node_ids = lambda: list(ROWS)[:2]  # type: ignore[method-assign]
+    assert len(run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 2).arrays) == 0
+    assert caplog.text.count("secure mean of round") == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"max_weight": 0}, "max_weight is a plain int"),
+        ({"max_weight": 2**40}, "max_weight is a plain int"),
+        ({"clip": -1.0}, "a clip is a number above 0"),
+        ({"clip": {"w": 1.0, "b": 0.0}}, "a clip is a number above 0"),
+        ({"entry_bytes": 9}, "entry_bytes is one of 2, 3, 4"),
+        ({"metrics": "mse"}, "metrics is a tuple of names"),
+        ({"metrics": (1,)}, "metrics is a tuple of names"),
+        ({"metrics": ("loss", "loss")}, "metrics is a tuple of names"),
+        ({"metrics": ("num-examples",)}, "not among metrics"),
+    ],
+)
+def test_terms_that_make_no_mean_are_never_made(options: dict[str, Any], says: str) -> None:
+    with pytest.raises((ConfigurationError, UsageError), match=says):
+        MeanTerms(**{"max_weight": 300, **options})
+
+
+def test_complex_numbers_end_the_run_by_name() -> None:
+    start = ArrayRecord({"w": Array(np.zeros(3, np.float32)), "phase": Array(np.zeros(2, np.complex64))})
+    strategy: Any = SecureMean(FedAvg(fraction_evaluate=0.0), TERMS)
+    with pytest.raises(UsageError, match=r"real and whole numbers, not phase \(complex64\)"):
+        strategy.start(NodesInThisProcess(secure=True), start, num_rounds=1)
 
 
 def test_whole_numbers_of_a_model_stay_the_servers() -> None:
