@@ -22,7 +22,7 @@ import numpy as np
 
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import HERE, Reading
-from analytic_secagg.site.table_look import encoding_of, first_bytes, layout, opened, separator_of
+from analytic_secagg.site.table_look import encoding_of, first_bytes, is_comment, layout, opened, separator_of
 from analytic_secagg.spelling import tidy
 
 DELIMITED = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")
@@ -149,7 +149,8 @@ def delimited(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
     def kept(file: Any) -> Iterator[str]:
         nonlocal at, begin, separator
         for at, line in enumerate(file, start=1):
-            if at > reading.skip_lines and not (reading.comment and line.startswith(reading.comment)):
+            line = line.removeprefix("\ufeff") if at == 1 else line  # its mark, where an encoding leaves it there
+            if at > reading.skip_lines and not is_comment(line, reading, separator):
                 begin = begin or at
                 yield line.strip(" \r\n") + "\n" if separator == " " else line
 
