@@ -116,6 +116,63 @@ def test_readings_that_cannot_be(own: str, why: str, tmp_path: Path) -> None:
         read(tmp_path, tmp_path / "rows.csv", own)
 
 
+NUMBER = '[columns.a]\nmissing = "flag"\n[columns.y]\nrole = "target"\n'
+COUNTRY = NUMBER.replace("[columns.y]", 'categories = ["EU", "NA"]\n[columns.y]')
+
+
+@pytest.mark.parametrize(
+    ("of", "own", "why"),
+    [
+        (COUNTRY, 'missing = ["NA"]', "NA is a category of the schema and stands for missing too"),
+        ('missing_values = ["", "NA"]\n' + COUNTRY, "", "NA is a category of the schema and stands for missing too"),
+        (COUNTRY, '[columns.a]\nrecode = { "w" = "EU", "w " = "NA" }', "several spellings of one text"),
+        (COUNTRY, '[columns.a]\nrecode = { "w" = "EU", "W" = "NA" }', "several spellings of one text"),
+        (NUMBER, '[columns.a]\nrecode = { "1" = "5", "1.0" = "6" }', "several spellings of one text"),
+        (NUMBER, '[columns.a]\nname = "y"', "several columns of the schema read y"),
+        (NUMBER, "[columns.a]\nfactor = 1e10", "column a needs a finite number, and 1 of 2"),
+        (NUMBER.replace("[columns.y]", "scale = -60\n[columns.y]"), "", "finite"),
+        (NUMBER.replace('"flag"', "nan"), "", "or a finite number"),
+        (NUMBER.replace('"flag"', "-inf"), "", "or a finite number"),
+    ],
+)
+def test_what_would_mean_two_things_or_nothing_is_refused(of: str, own: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,y\n1e300,1e300\n2,3\n" if "categories" not in of else "a,y\nEU,1\nNA,2\n")
+    with pytest.raises(ValueError, match=why):
+        read(tmp_path, tmp_path / "rows.csv", own, of)
+
+
+@pytest.mark.parametrize(
+    ("of", "own", "cell", "meant"),
+    [
+        (NUMBER, 'missing = ["0"]\nrecode = { none = "0" }', "none", [0.0, 0.0]),
+        (NUMBER, 'missing = ["0"]\nrecode = { none = "0" }', "0", [0.0, 1.0]),
+        (NUMBER, 'recode = { none = "" }', "none", [0.0, 1.0]),
+        (COUNTRY, 'missing = ["NA"]\nrecode = { NA = "NA" }', "NA", [0.0, 1.0]),
+        (COUNTRY, 'recode = { w = "EU", "w " = "EU" }', "w", [1.0, 0.0]),
+    ],
+)
+def test_a_recode_leads_to_what_the_schema_means(
+    of: str, own: str, cell: str, meant: list[float], tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text(f"a,y\n{cell},1\n")
+    assert read(tmp_path, tmp_path / "rows.csv", f"[columns.a]\n{own}", of)[0] == [meant]
+
+
+def test_codes_of_the_schema_are_in_its_own_marks(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a;y\n-9,50;1\n2,5;2\n")
+    of = 'missing_values = ["", "-9.5"]\n' + NUMBER
+    assert read(tmp_path, tmp_path / "rows.csv", 'separator = ";"\ndecimal = ","', of)[0] == [[0, 1], [2.5, 0]]
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "pandas"])
+def test_a_code_is_one_in_columns_of_32_bits_too(library: str, tmp_path: Path) -> None:
+    module = needs(library)
+    columns = {"a": np.array([-9.9, 1.5, 1e8], np.float32), "y": [1, 2, 3]}
+    frame = module.table(columns) if library == "pyarrow" else module.DataFrame(columns)
+    rows = schema(tmp_path, NUMBER).rows_of_frame(frame, reading=Reading(missing=frozenset({"-9.9", "99999999"})))
+    assert rows.features.tolist() == [[0, 1], [1.5, 0], [1e8, 0]]
+
+
 def test_white_space_and_composed_letters_make_no_class(tmp_path: Path) -> None:
     text = SCHEMA.replace('"f", "m"', '"männlich ", " not  known"')
     path = tmp_path / "rows.csv"
