@@ -166,7 +166,7 @@ class TableSchema(StrictModel):
         Raises:
             DataError: it lacks a column, or a value is not what the schema says.
         """
-        return self._rows(source, cells_of_frame(frame), reading or Reading())
+        return self._rows(source, cells_of_frame(frame, source), reading or Reading())
 
     def meant(self, source: str, cells: Cells, reading: Reading) -> dict[str, Meant]:
         """Return what the cells of each column mean, whether or not the schema has them.

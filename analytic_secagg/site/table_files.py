@@ -72,9 +72,19 @@ def read_cells(path: Path, reading: Reading) -> Cells:
         raise DataError(f"cannot read {path}: {error.strerror or error}; name a table's file") from error
 
 
-def cells_of_frame(frame: Any) -> Cells:
-    """Return the cells of a data frame of pandas, polars or pyarrow."""
-    names = list(getattr(frame, "column_names", None) or frame.columns)
+def cells_of_frame(frame: Any, source: str = "the data frame") -> Cells:
+    """Return the cells of a data frame of pandas, polars or pyarrow.
+
+    Raises:
+        DataError: it is none.
+    """
+    names = getattr(frame, "column_names", None) or getattr(frame, "columns", None)
+    if names is None or not hasattr(frame, "__len__"):
+        raise DataError(
+            f"{source} needs to be a data frame of pandas, polars or pyarrow where there is a schema, not a "
+            f"{type(frame).__name__}: give one, or leave the schema out"
+        )
+    names = list(names)
 
     def column(place: int) -> list[Any]:
         one = frame[names[place]]

@@ -149,6 +149,10 @@ def test_the_command_writes_both_files_and_says_what_a_person_decides(
     assert "7000" not in (tmp_path / "columns.toml").read_text()
     assert main(words) == 2
     assert "columns.toml: File exists; name another folder with --into" in capsys.readouterr().err
+    (tmp_path / "columns.toml").unlink()
+    assert main(words) == 2
+    assert "reading.toml: File exists" in capsys.readouterr().err
+    assert not (tmp_path / "columns.toml").exists(), "both files are written, or none"
 
 
 @pytest.mark.parametrize(
