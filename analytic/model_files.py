@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from analytic.deepafl import DeepAFL
 from analytic.discriminant import LDA, QDA
 from analytic.errors import AnalyticError, SpecificationError
 from analytic.evaluation import ClassEvaluation, LabelsEvaluation, RegressionEvaluation
-from analytic.extensions import Group, find
+from analytic.extensions import ExtensionError, Group, find
 from analytic.fedhip import FedHiP
 from analytic.learner import OPTIONAL, STORED_WITHOUT, AnalyticLearner, stated_fields
 from analytic.logistic import Logistic
@@ -398,12 +398,20 @@ def _class_of(name: str) -> type[Any] | None:
     """Return the class of the learner or evaluation of a name; for an extension's the one that its entry states.
 
     Raises:
-        ExtensionError: see ``analytic.extensions.find``.
+        ExtensionError: see ``analytic.extensions.find``; or the class is no dataclass.
     """
     own: type[Any] | None = (LEARNERS | EVALUATIONS).get(name)
     if own is None and (head := _head_of(name)) != name:
         own = None if _class_of(head) is None else Pipeline
-    return own or getattr(find(Group.LEARNERS, name), "learner_class", None)  # an object of a package above this one
+    if own is not None:
+        return own
+    stated = getattr(find(Group.LEARNERS, name), "learner_class", None)  # an object of a package above this one
+    if stated is not None and not (isinstance(stated, type) and is_dataclass(stated)):
+        raise ExtensionError(
+            f"the {Group.LEARNERS.kind} {name} needs a dataclass as its learner_class, whose fields a model's file "
+            "states, and has another object: correct its package (docs/how-to/extend.md)"
+        )
+    return stated
 
 
 def _head_of(name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +31,9 @@ class SchemaOptions:
 def _schema(options: SchemaOptions) -> int:
     found = draft(options.table, options.target)
     schema, reading = options.into / SCHEMA, options.into / READING
+    for path in (schema, reading):
+        if path.exists():
+            raise OutputError(f"cannot write {path}: {os.strerror(errno.EEXIST)}; name another folder with --into")
     for path, text in ((schema, found.schema), (reading, found.reading)):
         try:
             with path.open("x", encoding="utf-8") as made:

@@ -33,10 +33,24 @@ class Meant:
     texts: tuple[str, ...]
 
 
+_LARGEST_FRACTION = 2.0**23
+"""Beyond it numbers of 32 bits are whole."""
+
+
 class Meanings:
     """A dictionary of one column's texts: numbers, or places of categories; NaN where a value is missing.
 
     Texts are looked up as they are, then as they may be spelt too, and what is no known text is a number.
+
+    Args:
+        name: the column's.
+        texts: its categories; empty for numbers.
+        missing: the schema's codes for a missing value, in the schema's own marks.
+        reading: how the file writes it.
+        own: how it writes this column.
+
+    Raises:
+        DataError: the reading contradicts the schema or itself.
     """
 
     def __init__(
@@ -46,15 +60,20 @@ class Meanings:
         self.factor, self.add = own.factor, own.add
         categories = {tidy(category): float(place) for place, category in enumerate(texts)}
         spelt = Counter(map(loose, categories))
-        codes = dict.fromkeys(map(tidy, missing), math.nan)
-        self.exact = categories | codes
-        self.near = _loosely(codes) | _loosely({text: at for text, at in categories.items() if spelt[loose(text)] == 1})
-        recoded = {tidy(text): self._recoded(name, texts, tidy(meant)) for text, meant in own.recode.items()}
-        self.exact |= recoded
-        self.near |= _loosely(recoded)
-        self.numbers = {
-            number: meant for text, meant in self.exact.items() if (number := self._parsed(text)) is not None
-        }
+        near = _loosely({text: at for text, at in categories.items() if spelt[loose(text)] == 1})
+        shared = dict.fromkeys(map(tidy, missing), math.nan)
+        own_codes = dict.fromkeys(map(tidy, reading.missing | own.missing), math.nan)
+        codes = shared | own_codes
+        recoded = self._recodes(name, texts, own.recode, shared | categories, _loosely(shared) | near)
+        if both := sorted(categories.keys() & codes.keys() - recoded.keys()):
+            raise DataError(
+                f"column {name} needs texts that mean one thing, and {', '.join(both)} is a category of the schema and "
+                f"stands for missing too: state recode = {{...}} in [client.reading.columns.{name}] with what this "
+                "file means by it, or take it out of the texts for missing values"
+            )
+        self.exact = categories | codes | recoded
+        self.near = _loosely(codes) | near | _loosely(recoded)
+        self.numbers = self._numbers(shared, own_codes | recoded)
         if texts and (own.factor, own.add) != (1.0, 0.0):
             raise DataError(f"[client.reading.columns.{name}] has a factor, and texts have no unit; take it away")
 
@@ -74,7 +93,8 @@ class Meanings:
 
     def _of_cell(self, cell: Any) -> float | None:
         if self.number and is_number_cell(cell):
-            return self._in_unit(float(cell))
+            with suppress(OverflowError):
+                return self._in_unit(float(cell))
         return self._of_text(tidy(text_of(cell)))
 
     def _of_text(self, text: str) -> float | None:
@@ -91,21 +111,55 @@ class Meanings:
 
     def _in_unit(self, number: float) -> float | None:
         known = self.numbers.get(number)
-        if known is None and math.isfinite(number):
-            return number * self.factor + self.add
+        if known is None and math.isfinite(converted := number * self.factor + self.add):
+            return converted
         return known
 
-    def _recoded(self, name: str, texts: Sequence[str], text: str) -> float:
-        """Look up the text that a recode leads to, in the schema's own spelling and unit."""
-        with suppress(ValueError):
-            if (known := self.exact.get(text, self.near.get(loose(text)))) is not None:
-                return known
-            if not texts:
-                return Reading().number(text)
-        raise DataError(
-            f"[client.reading.columns.{name}] recodes to a text that the schema does not have; recode to one of "
-            f"{', '.join(texts) or 'its numbers, with a decimal point'}"
-        )
+    def _numbers(self, shared: Mapping[str, float], own: Mapping[str, float]) -> dict[float, float]:
+        """Return the known texts that are numbers, the schema's in its own marks, the file's in its own.
+
+        A column of 32 bits has its nearest number in the place of a fraction such as -9.9.
+        """
+        if self.number is None:
+            return {}
+        found = {}
+        for known, parse in ((shared, Reading().number), (own, self.number)):
+            for text, meant in known.items():
+                with suppress(ValueError):
+                    found[parse(text)] = meant
+        for number, meant in list(found.items()):
+            if abs(number) < _LARGEST_FRACTION and not number.is_integer():
+                found.setdefault(float(np.float32(number)), meant)
+        return found
+
+    def _recodes(
+        self,
+        name: str,
+        texts: Sequence[str],
+        recode: Mapping[str, str],
+        exact: Mapping[str, float],
+        near: Mapping[str, float],
+    ) -> dict[str, float]:
+        """Return what recodes lead to: known texts of the schema, or numbers in its own spelling and unit."""
+        found, spelt = {}, dict[str | float, float]()
+        for text, meant in ((tidy(one), tidy(other)) for one, other in recode.items()):
+            known = exact.get(meant, near.get(loose(meant)))
+            if known is None and not texts:
+                with suppress(ValueError):
+                    known = Reading().number(meant)
+            if known is None:
+                raise DataError(
+                    f"[client.reading.columns.{name}] recodes to a text that the schema does not have; recode to one "
+                    f"of {', '.join(texts) or 'its numbers, with a decimal point'}"
+                )
+            number = self._parsed(text)
+            if spelt.setdefault(loose(text) if number is None else number, known) not in (known,):  # NaN is itself
+                raise DataError(
+                    f"[client.reading.columns.{name}] recodes several spellings of one text to different values; "
+                    "take all but one away"
+                )
+            found[text] = known
+        return found
 
 
 def _loosely(known: Mapping[str, float]) -> dict[str, float]:

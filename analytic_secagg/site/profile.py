@@ -113,7 +113,10 @@ def _resolution(values: NDArray[np.float64]) -> Iterator[str]:
     """Judge the size of a column beside its deviation: a format has bits for the size alone."""
     if len(values) < 2:
         return
-    largest, deviation = float(np.abs(values).max()), float(values.std())
+    with np.errstate(over="ignore", invalid="ignore"):
+        largest, deviation = float(np.abs(values).max()), float(values.std())
+    if not 0 < deviation < math.inf:
+        return
     bits = AGREED_BITS - math.frexp(largest)[1] + math.frexp(deviation)[1]
     if bits < FEWEST_BITS:
         yield (

@@ -108,7 +108,8 @@ class Reading(StrictModel):
         """Return the number that a tidy text writes with this file's marks.
 
         Raises:
-            ValueError: none. A thousands mark stands between groups of three digits only: 1,20 is not 120.
+            ValueError: none. A thousands mark stands between groups of three digits only: 1,20 is not 120,
+                and with points between thousands 0.123 is not 123.
         """
         if self.thousands == "'":
             text = text.replace("\u2019", "'")
@@ -123,7 +124,8 @@ class Reading(StrictModel):
 
 @functools.cache
 def _number_pattern(decimal: str, thousands: str | None) -> re.Pattern[str]:
-    whole, mark = r"\d+", re.escape(decimal)
+    mark = re.escape(decimal)
+    number = rf"(?:\d+(?:{mark}\d*)?|{mark}\d+)(?:[eE][+-]?\d+)?"
     if thousands is not None:
-        whole = rf"(?:\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+|\d+)"
-    return re.compile(rf"[+-]?(?:{whole}(?:{mark}\d*)?|{mark}\d+)(?:[eE][+-]?\d+)?")
+        number = rf"[1-9]\d{{0,2}}(?:{re.escape(thousands)}\d{{3}})+(?:{mark}\d*)?|{number}"
+    return re.compile(rf"[+-]?(?:{number})")

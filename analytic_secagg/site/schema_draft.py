@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,18 @@ from typing import Any
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import Reading
 from analytic_secagg.site.table_files import DELIMITED, is_number_cell, read_cells, text_of
-from analytic_secagg.site.table_look import COMMENTS, first_bytes, is_number, look_at, separator_of, toml
-from analytic_secagg.site.table_refusals import MISSING_TEXTS, NUMBERS, kind_of, marks_of
+from analytic_secagg.site.table_look import (
+    COMMENTS,
+    MISSING_TEXTS,
+    first_bytes,
+    is_comment,
+    is_number,
+    look_at,
+    opened,
+    separator_of,
+    toml,
+)
+from analytic_secagg.site.table_refusals import NUMBERS, kind_of, marks_of
 from analytic_secagg.spelling import loose, tidy
 
 MOST_CATEGORIES = 20
@@ -57,9 +68,14 @@ def draft(path: Path, target: str) -> Draft:
         for place, name in enumerate(cells.head)
         if cells.head.count(name) == 1 and name
     }
-    written = [one for found in texts.values() for one in _numbers_in(found)]
-    marks = marks_of(Counter(map(kind_of, written))) or (".", None, "")
-    reading = reading.model_copy(update={"decimal": marks[0], "thousands": marks[1]})
+    kinds = {name: Counter(map(kind_of, _numbers_in(found))) for name, found in texts.items()}
+    drafted = {
+        name: _Drafted(name, found, _with_marks(reading, kinds[name]), is_target=name == near[0])
+        for name, found in texts.items()
+    }
+    used = {name: kinds[name] for name, column in drafted.items() if column.kind != "none"}
+    torn = _contradicting(used)
+    reading = _with_marks(reading, Counter() if torn else sum(used.values(), Counter()))
     columns = [_Drafted(name, found, reading, is_target=name == near[0]) for name, found in texts.items()]
     shared = [column for column in columns if column.kind != "none"]
     for place, column in enumerate(shared):
@@ -77,6 +93,11 @@ def draft(path: Path, target: str) -> Draft:
         ),
         reading="\n".join([*_of_file(path, reading), *(line for column in shared for line in column.reading()), ""]),
         notes=(
+            *[
+                f"{', '.join(torn)}: commas and points contradict one another, and no marks are proposed: see in the "
+                "file what they stand for, and state decimal and thousands, or correct the export"
+            ]
+            * bool(torn),
             *(
                 f"{name}: left out, several columns have this name"
                 for name in sorted({*cells.head} - texts.keys() - {""})
@@ -84,6 +105,23 @@ def draft(path: Path, target: str) -> Draft:
             *(note for column in columns for note in column.notes()),
         ),
     )
+
+
+def _with_marks(reading: Reading, kinds: Counter[str]) -> Reading:
+    """Return the reading with the marks that these kinds of spelling show, else with a decimal point alone."""
+    decimal, thousands, _ = marks_of(kinds) or (".", None, "")
+    return reading.model_copy(update={"decimal": decimal, "thousands": thousands})
+
+
+def _contradicting(kinds: Mapping[str, Counter[str]]) -> list[str]:
+    """Return the columns whose marks are not those of all columns together."""
+    decimal, thousands, _ = marks_of(sum(kinds.values(), Counter())) or (".", None, "")
+    found = []
+    for name, its in kinds.items():
+        own = marks_of(its)
+        if own and (own[0] != decimal or own[1] not in (None, thousands) or (its["comma"] and its["point"])):
+            found.append(name)
+    return found
 
 
 def _layout(path: Path) -> Reading:
@@ -94,18 +132,30 @@ def _layout(path: Path) -> Reading:
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}; name a table's file") from error
     first = first_bytes(path).decode(look.encoding, errors="replace").lstrip("\ufeff")
-    is_commented = first.startswith(COMMENTS)
-    laid_out = {
-        "separator": None if look.separator == separator_of(path, Reading()) else look.separator,
-        "encoding": look.encoding,
-        "skip_lines": 0 if is_commented else look.skip_lines,
-        "comment": first[0] if is_commented else "",
-    }
-    reading = Reading.model_validate(laid_out)
+    reading = Reading(
+        separator=None if look.separator == separator_of(path, Reading()) else look.separator,
+        encoding=look.encoding,
+        skip_lines=look.skip_lines,
+    )
+    if first.startswith(COMMENTS):
+        commented = reading.model_copy(update={"skip_lines": 0, "comment": first[0]})
+        above, below = _comments(path, commented, look.separator)
+        reading = commented if below else reading.model_copy(update={"skip_lines": max(above, look.skip_lines)})
     if look.has_names:
         return reading
     width = len(read_cells(path, reading).head)
     return reading.model_copy(update={"names": tuple(f"column_{place}" for place in range(1, width + 1))})
+
+
+def _comments(path: Path, reading: Reading, separator: str) -> tuple[int, int]:
+    """Return how many comments stand above a table, and how many among its rows or below."""
+    try:
+        with opened(path, reading.encoding) as file:
+            found = [is_comment(line.removeprefix("\ufeff"), reading, separator) for line in file]
+    except (UnicodeError, EOFError, zlib.error):
+        return 0, 1  # what reads the cells says so
+    above = found.index(False) if False in found else len(found)
+    return above, sum(found[above:])
 
 
 def _text(cell: Any) -> str | float:
@@ -185,16 +235,25 @@ class _Drafted:
     def kind(self) -> str:
         """``number``, ``categories``, or ``none`` where it is no feature."""
         if self.texts:
+            if self._are_few and not self.is_target:
+                return "none"
             return "categories" if 2 <= len(self.categories) <= MOST_CATEGORIES and self._words else "none"
         values = {*self.numbers}
         if self.is_target and 2 <= len(values) <= MOST_CATEGORIES and all(one.is_integer() for one in values):
             return "categories"
-        is_key = len(values) == len(self.cells) > MOST_CATEGORIES and all(one.is_integer() for one in values)
+        is_key = len(values) == len(self.cells) and all(one.is_integer() for one in values)
+        is_key = is_key and (len(values) > MOST_CATEGORIES or self.numbers == sorted(values))
         return "none" if len(values) < 2 or (is_key and not self.is_target) else "number"
 
     @property
     def _words(self) -> bool:
         return not any(kind_of(text) in ("dates", "bounds", "units") for text in self.texts)
+
+    @property
+    def _are_few(self) -> bool:
+        """Test whether no text has rows enough to show nobody: names of people, say, whatever their number."""
+        spelt = Counter(map(loose, self.texts.elements())) + Counter(loose(f"{one:g}") for one in self.numbers)
+        return max(spelt.values()) < FEW_ROWS
 
     def schema(self) -> Iterator[str]:
         """Yield the lines of the schema."""
@@ -239,7 +298,11 @@ class _Drafted:
             return "one value in all rows" if self.numbers else "it is empty"
         if not self._words:
             return "dates, bounds or units in texts: see the refusals in docs/how-to/read-tables.md"
-        return f"{len(self.texts)} different texts" if len(self.texts) > 1 or self.numbers else "one text in all rows"
+        if len(self.texts) == 1 and not self.numbers:
+            return "one text in all rows"
+        if self._are_few:
+            return f"each of its texts is in fewer than {FEW_ROWS} rows and may show somebody"
+        return f"{len(self.texts)} different texts"
 
 
 def _key(name: str) -> str:

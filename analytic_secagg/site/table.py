@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -63,6 +64,8 @@ class Column(StrictModel):
     def _check(self) -> Self:
         if len({*map(tidy, self.categories)}) < len(self.categories) or len(self.categories) == 1:
             raise ValueError("categories are at least two different texts; correct them")
+        if isinstance(self.missing, float) and not math.isfinite(self.missing):
+            raise ValueError('missing is "refuse", "flag" or a finite number; correct it')
         if self.categories and (self.scale or isinstance(self.missing, float)):
             raise ValueError('texts with categories have no scale, and missing is "refuse" or "flag"')
         if self.offset and (self.categories or self.role != "feature"):
@@ -163,7 +166,7 @@ class TableSchema(StrictModel):
         Raises:
             DataError: it lacks a column, or a value is not what the schema says.
         """
-        return self._rows(source, cells_of_frame(frame), reading or Reading())
+        return self._rows(source, cells_of_frame(frame, source), reading or Reading())
 
     def meant(self, source: str, cells: Cells, reading: Reading) -> dict[str, Meant]:
         """Return what the cells of each column mean, whether or not the schema has them.
@@ -175,11 +178,15 @@ class TableSchema(StrictModel):
             raise DataError(f"[client.reading.columns] has {surplus}, and the schema has not; correct it")
         own = {name: reading.columns.get(name, ColumnReading()) for name in self.columns}
         wanted = [tidy(one.name or name) for name, one in own.items()]
+        if twice := sorted(its for its, times in Counter(wanted).items() if times > 1):
+            raise DataError(
+                f"[client.reading.columns] has several columns of the schema read {', '.join(twice)} of this file: "
+                'state name = "..." for each, a column of its own'
+            )
         check_names(source, reading, cells.head, wanted, self.columns)
         found = {}
         for (name, column), its in zip(self.columns.items(), wanted, strict=True):
-            missing = self.missing_values | reading.missing | own[name].missing
-            meanings = Meanings(name, column.categories, missing, reading, own[name])
+            meanings = Meanings(name, column.categories, self.missing_values, reading, own[name])
             found[name] = meanings.of(cells.column(cells.head.index(its)))
         return found
 
@@ -194,6 +201,11 @@ class TableSchema(StrictModel):
         }
         features, targets = np.column_stack(parts["feature"]), np.column_stack(parts["target"])
         weights = next(iter(parts["weight"]), None)
+        if not (np.isfinite(features).all() and np.isfinite(targets).all()):
+            raise DataError(
+                f"{source} needs numbers that are finite once they are scaled, and some are not: correct them, or "
+                "change scale in the schema of all sites"
+            )
         try:
             return ClientRows(features, targets.argmax(axis=1) if self.classes else targets, weights)
         except InvalidRowsError as error:
@@ -243,6 +255,8 @@ def _made(column: Column, values: NDArray[np.float64]) -> Iterator[NDArray[np.fl
         return
     is_missing = np.isnan(values)
     filled = np.where(is_missing, column.missing if isinstance(column.missing, float) else column.offset, values)
-    yield (filled - column.offset) * 2.0**-column.scale
+    with np.errstate(over="ignore"):  # what is not finite is refused
+        scaled = (filled - column.offset) * 2.0**-column.scale
+    yield scaled
     if column.missing == "flag":
         yield is_missing.astype(np.float64)

@@ -17,11 +17,12 @@ from itertools import chain, islice
 from numbers import Real
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+
+import numpy as np
 
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import HERE, Reading
-from analytic_secagg.site.table_look import encoding_of, first_bytes, layout, opened, separator_of
+from analytic_secagg.site.table_look import encoding_of, first_bytes, is_comment, layout, opened, separator_of
 from analytic_secagg.spelling import tidy
 
 DELIMITED = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")
@@ -71,9 +72,19 @@ def read_cells(path: Path, reading: Reading) -> Cells:
         raise DataError(f"cannot read {path}: {error.strerror or error}; name a table's file") from error
 
 
-def cells_of_frame(frame: Any) -> Cells:
-    """Return the cells of a data frame of pandas, polars or pyarrow."""
-    names = list(getattr(frame, "column_names", None) or frame.columns)
+def cells_of_frame(frame: Any, source: str = "the data frame") -> Cells:
+    """Return the cells of a data frame of pandas, polars or pyarrow.
+
+    Raises:
+        DataError: it is none.
+    """
+    names = getattr(frame, "column_names", None) or getattr(frame, "columns", None)
+    if names is None or not hasattr(frame, "__len__"):
+        raise DataError(
+            f"{source} needs to be a data frame of pandas, polars or pyarrow where there is a schema, not a "
+            f"{type(frame).__name__}: give one, or leave the schema out"
+        )
+    names = list(names)
 
     def column(place: int) -> list[Any]:
         one = frame[names[place]]
@@ -97,7 +108,9 @@ def text_of(cell: Any) -> str:
 def _is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
-    return isinstance(value, float) and value != value
+    if isinstance(value, Decimal):
+        return value.is_nan()
+    return isinstance(value, float | np.generic) and bool(value != value)
 
 
 def _of_lines(path: Path, reading: Reading, lines: Iterator[tuple[int, list[Any]]]) -> Cells:
@@ -146,7 +159,8 @@ def delimited(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
     def kept(file: Any) -> Iterator[str]:
         nonlocal at, begin, separator
         for at, line in enumerate(file, start=1):
-            if at > reading.skip_lines and not (reading.comment and line.startswith(reading.comment)):
+            line = line.removeprefix("\ufeff") if at == 1 else line  # its mark, where an encoding leaves it there
+            if at > reading.skip_lines and not is_comment(line, reading, separator):
                 begin = begin or at
                 yield line.strip(" \r\n") + "\n" if separator == " " else line
 
@@ -206,8 +220,10 @@ def _arrow(path: Path) -> Any:
     from pyarrow.parquet import read_table
 
     try:
-        return read_feather(path) if path.name.lower().endswith(".feather") else read_table(path)
-    except (OSError, ValueError, ArrowException) as error:
+        table = read_feather(path) if path.name.lower().endswith(".feather") else read_table(path)
+        table.validate(full=True)  # damaged offsets would end the process where cells are read
+        return table
+    except (OSError, ValueError, ArrowException, MemoryError, NotImplementedError) as error:
         if isinstance(error, FileNotFoundError):
             raise
         raise DataError(f"cannot read {path} as Parquet ({type(error).__name__}); save it again, or as CSV") from error
@@ -216,28 +232,49 @@ def _arrow(path: Path) -> Any:
 def _sheet(path: Path, reading: Reading) -> Iterator[tuple[int, list[Any]]]:
     """Yield the rows of a workbook's sheet with their numbers: numbers, dates and texts as its cells hold them."""
     _needs(path, "openpyxl", "tables")
-    from openpyxl import load_workbook
-    from openpyxl.utils.exceptions import InvalidFileException
-
     try:
-        book = load_workbook(path, read_only=True, data_only=True)
-    except (BadZipFile, KeyError, ValueError, InvalidFileException) as error:
+        rows = _rows_of_sheet(path, reading, data_only=True)
+        if any(None in row for row in rows):
+            written = _rows_of_sheet(path, reading, data_only=False)
+            results = [
+                cell
+                for row, formulas in zip(rows, written, strict=True)
+                for cell, formula in zip(row, formulas, strict=True)
+                if isinstance(formula, str) and formula.startswith("=")
+            ]
+            if results and not any(cell is not None for cell in results):
+                raise DataError(
+                    f"{path} needs the results of its formulas, and none of its {len(results)} formulas has one: a "
+                    "program wrote it that does not calculate. Open it in a spreadsheet and save it, or save it as CSV"
+                )
+    except (OSError, DataError):
+        raise
+    except Exception as error:  # whatever a damaged file makes of its reader
         raise DataError(
             f"cannot read {path} as a workbook ({type(error).__name__}); save it again, or as CSV"
         ) from error
-    try:
-        names = list(map(str, book.sheetnames))
-        if (reading.sheet is None and len(names) > 1) or (reading.sheet or names[0]) not in names:
-            raise DataError(
-                f"{path} is a workbook of {len(names)} sheets, {', '.join(names)}: state the one with the table as "
-                f"sheet in {HERE}"
-            )
-        rows = list(book[reading.sheet or names[0]].iter_rows(values_only=True))
-    finally:
-        book.close()
     width = max(map(len, rows), default=0)
     for number, row in islice(enumerate(rows, start=1), reading.skip_lines, None):
         yield number, ["" if cell is None else cell for cell in (*row, *(None,) * (width - len(row)))]
+
+
+def _rows_of_sheet(path: Path, reading: Reading, *, data_only: bool) -> list[tuple[Any, ...]]:
+    """Return the rows of the table's sheet, whatever size it states; with ``data_only`` the results of formulas."""
+    from openpyxl import load_workbook
+
+    book = load_workbook(path, read_only=True, data_only=data_only)
+    try:
+        sheets = {str(sheet.title): sheet for sheet in book.worksheets}
+        name = next(iter(sheets)) if reading.sheet is None and len(sheets) == 1 else reading.sheet
+        if name not in sheets:
+            raise DataError(
+                f"{path} is a workbook of {len(sheets)} sheets, {', '.join(sheets)}: state the one with the table as "
+                f"sheet in {HERE}"
+            )
+        sheets[name].reset_dimensions()
+        return list(sheets[name].iter_rows(values_only=True))
+    finally:
+        book.close()
 
 
 def _statistics(path: Path, reading: Reading) -> Cells:

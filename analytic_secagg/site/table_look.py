@@ -16,9 +16,15 @@ from typing import Any
 
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import HERE, Reading
-from analytic_secagg.spelling import tidy
+from analytic_secagg.spelling import loose, tidy
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars", " ": "blanks"}
+
+MISSING_TEXTS = frozenset(
+    {"na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "#null!", "none", "nil", ".", "-", "--", "?", "\\n", "unknown"}
+    | {"missing", "unbekannt", "k.a.", "nd", "n.d.", "#value!", "#div/0!", "#ref!", "#name?", "#num!"}
+)
+"""Public: what programs and people write in place of a missing value, loosely spelt."""
 
 COMMENTS = ("#", "%", "//")
 """Marks with which programs begin lines that are no rows."""
@@ -119,6 +125,14 @@ def _split(line: str, mark: str) -> list[str]:
         return next(csv.reader([line.strip(" ") if mark == " " else line], delimiter=mark, skipinitialspace=True), [])
     except csv.Error:
         return []
+
+
+def is_comment(line: str, reading: Reading, separator: str) -> bool:
+    """Return whether a line is left out; a row whose first value is missing, #N/A say, is none."""
+    if not reading.comment or not line.startswith(reading.comment):
+        return False
+    cells = _split(line, separator)
+    return len(cells) < 2 or loose(tidy(cells[0])) not in MISSING_TEXTS | {*map(loose, reading.missing)}
 
 
 def is_number(text: str) -> bool:

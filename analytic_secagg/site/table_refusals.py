@@ -14,14 +14,8 @@ from pathlib import Path
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import HERE, Reading
 from analytic_secagg.site.table_files import DELIMITED
-from analytic_secagg.site.table_look import is_number, layout
+from analytic_secagg.site.table_look import MISSING_TEXTS, is_number, layout
 from analytic_secagg.spelling import loose
-
-MISSING_TEXTS = frozenset(
-    {"na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "#null!", "none", "nil", ".", "-", "--", "?", "\\n", "unknown"}
-    | {"missing", "unbekannt", "k.a.", "nd", "n.d.", "#value!", "#div/0!", "#ref!"}
-)
-"""Public: what programs and people write in place of a missing value, loosely spelt."""
 
 
 def check_names(
@@ -68,7 +62,7 @@ def check_names(
 # --- values -----------------------------------------------------------------------------------------------------------
 
 _DIGITS = r"[+-]?\d+"
-_GROUPS = r"[+-]?\d{1,3}"
+_GROUPS = r"[+-]?[1-9]\d{0,2}"
 _KINDS = {
     "underscores": r"[-+\d.,]*\d_\d[\d_.,]*",
     "bounds": r"[<>≤≥]\s?=?\s?[-+\d.,]+.*",

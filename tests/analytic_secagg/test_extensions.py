@@ -495,6 +495,14 @@ def test_an_object_that_is_none_is_refused(folder: Path, source: str, message: s
         find_learner("odd")
 
 
+@pytest.mark.parametrize("stated", ["Plain", "3"])
+def test_a_learner_s_class_is_a_dataclass(stated: str, folder: Path) -> None:
+    source = f"class Plain: name = 'plain'\nclass ENTRY: name, learner_class = 'plain', {stated}\n"
+    install(folder, "plain", {Group.LEARNERS: {"plain": "plain:ENTRY"}}, [("plain", source)])
+    with pytest.raises(ExtensionError, match="the learner plain needs a dataclass as its learner_class"):
+        model_from_bytes(of_a_bomb(MODEL, "plain"))
+
+
 def test_a_model_of_a_learner_that_nobody_has_is_refused(folder: Path) -> None:
     with pytest.raises(ModelFileError, match=r"or of an installed package .*, not 'bomb': install the package"):
         model_from_bytes(of_a_bomb(MODEL))

@@ -99,6 +99,7 @@ FILES = [
     File("commas in .tsv", BASE, "looks separated by commas", 'separator = ","', suffix=".tsv"),
     File("UTF-16 with its mark", BASE.encode("utf-16"), r"look like utf-16\.", 'encoding = "utf-16"'),
     File("UTF-16 without", BASE.encode("utf-16-le"), "looks like utf-16-le", 'encoding = "utf-16-le"'),
+    File("UTF-16 with its mark before a quotation mark", swap(("age", '"age"')).encode("utf-16"), r"look like utf-16\.", 'encoding = "utf-16-le"'),
     File("Windows letters", swap(("age", "größe,age"), ("61", "1,61"), ("57", "1,57"), ("73", "1,73")).encode("cp1252"), "look like cp1252", 'encoding = "cp1252"'),
     File("letters of Windows in values", swap(("age", "ort,age"), ("61", "Köln,61"), ("57", ",57"), ("73", ",73")).encode("latin-1"), "look like cp1252", 'encoding = "latin-1"'),
     File("titles above", "Report of today\n\n" + BASE, "looks as if its table began in line 3: state skip_lines = 2", "skip_lines = 2"),

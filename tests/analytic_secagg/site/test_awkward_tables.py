@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import datetime
+import functools
 import importlib.util
 import math
 import re
 import tempfile
 import unicodedata
+import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
@@ -74,6 +76,7 @@ def test_there_are_sixty_of_them() -> None:
         ("1,20", 'thousands = ","'),
         ("12,345.6", 'decimal = ","'),
         ("1.234", 'decimal = ","'),
+        ("0 123", 'thousands = " "'),
         ("1,2345", 'thousands = ","'),
         ("1e999", None),
         ("0x10", None),
@@ -86,6 +89,12 @@ def test_no_number_is_guessed(number: str, own: str | None, tmp_path: Path) -> N
     path.write_text(swap(("200.5", f'"{number}"')), encoding="utf-8")
     with pytest.raises(DataError, match="column chol needs a finite number"):
         read(tmp_path, path, own)
+
+
+@pytest.mark.parametrize("number", ["0.123", "-0.250", "01.234", "1.234e5"])
+def test_a_mark_between_thousands_swallows_no_decimals(number: str) -> None:
+    with pytest.raises(ValueError, match=r"^$"):
+        Reading(decimal=",", thousands=".").number(number)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +114,63 @@ def test_readings_that_cannot_be(own: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text(BASE)
     with pytest.raises(ValueError, match=why):
         read(tmp_path, tmp_path / "rows.csv", own)
+
+
+NUMBER = '[columns.a]\nmissing = "flag"\n[columns.y]\nrole = "target"\n'
+COUNTRY = NUMBER.replace("[columns.y]", 'categories = ["EU", "NA"]\n[columns.y]')
+
+
+@pytest.mark.parametrize(
+    ("of", "own", "why"),
+    [
+        (COUNTRY, 'missing = ["NA"]', "NA is a category of the schema and stands for missing too"),
+        ('missing_values = ["", "NA"]\n' + COUNTRY, "", "NA is a category of the schema and stands for missing too"),
+        (COUNTRY, '[columns.a]\nrecode = { "w" = "EU", "w " = "NA" }', "several spellings of one text"),
+        (COUNTRY, '[columns.a]\nrecode = { "w" = "EU", "W" = "NA" }', "several spellings of one text"),
+        (NUMBER, '[columns.a]\nrecode = { "1" = "5", "1.0" = "6" }', "several spellings of one text"),
+        (NUMBER, '[columns.a]\nname = "y"', "several columns of the schema read y"),
+        (NUMBER, "[columns.a]\nfactor = 1e10", "column a needs a finite number, and 1 of 2"),
+        (NUMBER.replace("[columns.y]", "scale = -60\n[columns.y]"), "", "finite"),
+        (NUMBER.replace('"flag"', "nan"), "", "or a finite number"),
+        (NUMBER.replace('"flag"', "-inf"), "", "or a finite number"),
+    ],
+)
+def test_what_would_mean_two_things_or_nothing_is_refused(of: str, own: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,y\n1e300,1e300\n2,3\n" if "categories" not in of else "a,y\nEU,1\nNA,2\n")
+    with pytest.raises(ValueError, match=why):
+        read(tmp_path, tmp_path / "rows.csv", own, of)
+
+
+@pytest.mark.parametrize(
+    ("of", "own", "cell", "meant"),
+    [
+        (NUMBER, 'missing = ["0"]\nrecode = { none = "0" }', "none", [0.0, 0.0]),
+        (NUMBER, 'missing = ["0"]\nrecode = { none = "0" }', "0", [0.0, 1.0]),
+        (NUMBER, 'recode = { none = "" }', "none", [0.0, 1.0]),
+        (COUNTRY, 'missing = ["NA"]\nrecode = { NA = "NA" }', "NA", [0.0, 1.0]),
+        (COUNTRY, 'recode = { w = "EU", "w " = "EU" }', "w", [1.0, 0.0]),
+    ],
+)
+def test_a_recode_leads_to_what_the_schema_means(
+    of: str, own: str, cell: str, meant: list[float], tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text(f"a,y\n{cell},1\n")
+    assert read(tmp_path, tmp_path / "rows.csv", f"[columns.a]\n{own}", of)[0] == [meant]
+
+
+def test_codes_of_the_schema_are_in_its_own_marks(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a;y\n-9,50;1\n2,5;2\n")
+    of = 'missing_values = ["", "-9.5"]\n' + NUMBER
+    assert read(tmp_path, tmp_path / "rows.csv", 'separator = ";"\ndecimal = ","', of)[0] == [[0, 1], [2.5, 0]]
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "pandas"])
+def test_a_code_is_one_in_columns_of_32_bits_too(library: str, tmp_path: Path) -> None:
+    module = needs(library)
+    columns = {"a": np.array([-9.9, 1.5, 1e8], np.float32), "y": [1, 2, 3]}
+    frame = module.table(columns) if library == "pyarrow" else module.DataFrame(columns)
+    rows = schema(tmp_path, NUMBER).rows_of_frame(frame, reading=Reading(missing=frozenset({"-9.9", "99999999"})))
+    assert rows.features.tolist() == [[0, 1], [1.5, 0], [1e8, 0]]
 
 
 def test_white_space_and_composed_letters_make_no_class(tmp_path: Path) -> None:
@@ -206,6 +272,101 @@ def test_workbooks(tmp_path: Path) -> None:
     path.write_bytes(b"PK")
     with pytest.raises(DataError, match="as a workbook"):
         read(tmp_path, path)
+
+
+def rewritten(path: Path, part: str, was: bytes, now: bytes) -> None:
+    """Change a file within a workbook, as other programs write it."""
+    with zipfile.ZipFile(path) as book:
+        parts = {name: book.read(name) for name in book.namelist()}
+    assert was in parts[part]
+    parts[part] = parts[part].replace(was, now)
+    with zipfile.ZipFile(path, "w") as book:
+        for name, content in parts.items():
+            book.writestr(name, content)
+
+
+def test_a_workbook_that_states_a_wrong_size_loses_no_rows(tmp_path: Path) -> None:
+    openpyxl = needs("openpyxl")
+    path = tmp_path / "rows.xlsx"
+    book = openpyxl.Workbook()
+    sheet(book)
+    book.save(path)
+    rewritten(path, "xl/worksheets/sheet1.xml", b'<dimension ref="A1:D4"', b'<dimension ref="A1:D3"')
+    assert read(tmp_path, path, CODES) == (FEATURES, TARGETS)
+
+
+def test_a_sheet_of_a_chart_is_no_table(tmp_path: Path) -> None:
+    openpyxl = needs("openpyxl")
+    path = tmp_path / "rows.xlsx"
+    book = openpyxl.Workbook()
+    sheet(book)
+    chart = openpyxl.chart.BarChart()
+    chart.add_data(openpyxl.chart.Reference(book.active, min_col=1, min_row=1, max_row=4))
+    book.create_chartsheet("chart").add_chart(chart)
+    book.save(path)
+    assert read(tmp_path, path, CODES) == (FEATURES, TARGETS)
+    with pytest.raises(DataError, match="state the one with the table"):
+        read(tmp_path, path, f'sheet = "chart"\n{CODES}')
+
+
+def test_formulas_without_results_are_not_taken_for_missing(tmp_path: Path) -> None:
+    openpyxl = needs("openpyxl")
+    path = tmp_path / "rows.xlsx"
+    book = openpyxl.Workbook()
+    sheet(book, chol=["=A2*2", "=A3*2", None])
+    book.save(path)
+    with pytest.raises(DataError, match="none of its 2 formulas has one"):
+        read(tmp_path, path, CODES)
+    rewritten(path, "xl/worksheets/sheet1.xml", b"<f>A2*2</f><v />", b"<f>A2*2</f><v>200.5</v>")
+    assert read(tmp_path, path, CODES)[0][0] == FEATURES[0]
+
+
+BROKEN = {
+    "no XML": ("xl/worksheets/sheet1.xml", b"<sheetData>", b"<sheetData"),
+    "no sheet of its name": ("xl/_rels/workbook.xml.rels", b"sheet1.xml", b"sheet7.xml"),
+    "a number that is none": ("xl/worksheets/sheet1.xml", b"<v>61</v>", b"<v>6x</v>"),
+    "a style that is not there": ("xl/worksheets/sheet1.xml", b'<c r="A2"', b'<c r="A2" s="x"'),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_workbook_is_refused(broken: str, tmp_path: Path) -> None:
+    openpyxl = needs("openpyxl")
+    path = tmp_path / "rows.xlsx"
+    book = openpyxl.Workbook()
+    sheet(book)
+    book.save(path)
+    rewritten(path, *BROKEN[broken])
+    with pytest.raises(DataError, match=r"as a workbook|is a workbook of 0 sheets"):
+        read(tmp_path, path, CODES)
+
+
+def test_a_damaged_file_of_arrow_ends_no_process(tmp_path: Path) -> None:
+    needs("pyarrow")
+    import pyarrow
+    from pyarrow import feather
+
+    path = tmp_path / "rows.feather"
+    offsets = np.array([0, 1, 2, 3], dtype=np.int32)
+    sex = pyarrow.Array.from_buffers(
+        pyarrow.string(), 3, [None, pyarrow.py_buffer(offsets.tobytes()), pyarrow.py_buffer(b"fmf")]
+    )
+    columns = {"age": [61, 57, 73], "chol": [200.5, None, 1180.25], "sex": sex, "outcome": ["no", "yes", "yes"]}
+    feather.write_feather(pyarrow.table(columns), str(path), compression="uncompressed")
+    assert read(tmp_path, path) == (FEATURES, TARGETS)
+    raw = path.read_bytes()
+    assert raw.count(offsets.tobytes()) == 1
+    path.write_bytes(raw.replace(offsets.tobytes(), np.array([0, 1 << 30, 2, 1 << 30], dtype=np.int32).tobytes()))
+    with pytest.raises(DataError, match="ArrowInvalid"):
+        read(tmp_path, path)
+
+
+@pytest.mark.parametrize("missing", [np.float32("nan"), Decimal("NaN"), Decimal("sNaN"), np.datetime64("NaT")])
+def test_whatever_is_not_a_number_is_missing_in_a_frame(missing: Any, tmp_path: Path) -> None:
+    pandas = needs("pandas")
+    columns = CODED | {"sex": ["f", "m", "f"], "outcome": ["no", "yes", "yes"], "chol": [200.5, missing, 1180.25]}
+    frame = pandas.DataFrame({name: pandas.Series(cells, dtype=object) for name, cells in columns.items()})
+    assert schema(tmp_path).rows_of_frame(frame).features.tolist() == FEATURES
 
 
 @pytest.mark.parametrize("suffix", [".dta", ".sav", ".xpt"])
@@ -310,6 +471,40 @@ def test_a_table_means_the_same_however_it_is_written(rows: list[tuple[Any, ...]
     ]
     assert found.features.tolist() == expected
     assert found.targets.tolist() == [label == "yes" for *_, label in rows]
+
+
+@functools.cache
+def binary_file(suffix: str) -> bytes:
+    """A file of that kind, whole."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"rows{suffix}"
+        if suffix == ".xlsx":
+            book = needs("openpyxl").Workbook()
+            sheet(book)
+            book.save(path)
+        else:
+            needs("pyarrow")
+            import pyarrow
+            from pyarrow import feather
+
+            columns = {"age": [61, 57, 73], "chol": [200.5, None, 1180.25], "sex": list("fmf"), "outcome": list("nyy")}
+            feather.write_feather(pyarrow.table(columns), str(path), compression="uncompressed")
+        return path.read_bytes()
+
+
+@pytest.mark.parametrize("suffix", [".xlsx", ".feather"])
+@given(edits=st.lists(st.tuples(st.integers(0, 10**4), st.binary(min_size=1, max_size=3)), min_size=1, max_size=4))
+def test_a_damaged_binary_file_is_read_or_refused_and_nothing_else(suffix: str, edits: list[Any]) -> None:
+    raw = bytearray(binary_file(suffix))
+    for place, new in edits:
+        at = place % len(raw)
+        raw[at : at + len(new)] = new
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"rows{suffix}"
+        path.write_bytes(raw)
+        for attempt in (lambda: schema(Path(folder)).rows(path), lambda: draft(path, "outcome")):
+            with suppress(DataError):
+                attempt()
 
 
 @given(

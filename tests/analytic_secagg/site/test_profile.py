@@ -145,6 +145,11 @@ def test_ordinary_columns_are_left_in_peace(draw: str, seed: int) -> None:
     assert odd(rng.integers(0, 4, 500).astype(float)) == []
 
 
+@pytest.mark.parametrize("values", [[1e200, -1e200, 1.0], [1.7e308, 1.6e308], [1e-320, 0.0, 2e-320], [1e9, np.inf]])
+def test_columns_without_a_deviation_have_a_profile(values: list[float]) -> None:
+    assert len(list(profile({"x": Profiled(values=np.array(values))}))) >= 2
+
+
 def test_several_codes_and_missing_values_are_seen() -> None:
     values = np.random.default_rng(0).uniform(50, 250, 100)
     values[:3], values[3:5], values[5] = -9, 9999, np.nan

@@ -10,6 +10,7 @@ import pytest
 from support.awkward_tables import BASE, FILES, File
 from support.extras import needs
 
+from analytic.learner import ClientRows
 from analytic_secagg.__main__ import main
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import Reading
@@ -43,11 +44,67 @@ def test_a_draft_reads_its_file(file: File, tmp_path: Path) -> None:
     schema = TableSchema.read(tmp_path / "columns.toml")
     rows = schema.rows(path, Reading.read(tmp_path / "reading.toml"))
     known = {"age", "chol", "sex", "outcome"} if names is None else set(names)
-    assert len(known - schema.columns.keys()) == (file.name in ("another language", "names in capitals"))
+    renamed = ("another language", "names in capitals")
+    lacking = known - schema.columns.keys()
+    assert lacking - {"sex", "column_3"} == ({"age"} if file.name in renamed else set())
+    assert not any(column.categories for column in schema.columns.values() if column.role == "feature")
     assert len(rows) == 3
     if names is None and "chol" in schema.columns:
         column = schema.columns["chol"]
         assert not column.categories, "numbers are numbers, whatever their marks"
+
+
+def test_categories_are_those_of_five_rows_and_more(tmp_path: Path) -> None:
+    names, rows = BASE.split("\n", 1)
+    (tmp_path / "rows.csv").write_text(names + "\n" + rows * 2)
+    assert "[columns.sex]" not in draft(tmp_path / "rows.csv", "outcome").schema
+    (tmp_path / "rows.csv").write_text(names + "\n" + rows * 5)
+    assert '[columns.sex]\ncategories = ["f", "m"]' in draft(tmp_path / "rows.csv", "outcome").schema
+
+
+def test_neither_names_nor_numbers_of_a_few_people_are_shared(tmp_path: Path) -> None:
+    people = ["Anna Berg", "Bela Cohn", "Carl Dorn", "Dora Eck", "Emil Funk", "Fritz Gall", "Gerd Haas"]
+    rows = [f"{name},{place * 1.5},{4711 + place},{place % 2}\n" for place, name in enumerate(people)]
+    (tmp_path / "rows.csv").write_text("name,crp,nr,target\n" + "".join(rows))
+    found = draft(tmp_path / "rows.csv", "target")
+    assert not any(name in found.schema + found.reading for name in people)
+    assert "[columns.crp]" in found.schema
+    assert "name: left out, each of its texts is in fewer than 5 rows and may show somebody" in found.notes
+    assert "nr: left out, whole numbers that all differ, a number of patients perhaps" in found.notes
+
+
+def drafted_rows(path: Path, target: str) -> ClientRows:
+    """The rows of a file, read as its draft proposes."""
+    found = draft(path, target)
+    schema, reading = path.with_name("columns.toml"), path.with_name("reading.toml")
+    schema.write_text(found.schema)
+    reading.write_text(found.reading)
+    return TableSchema.read(schema).rows(path, Reading.read(reading))
+
+
+def test_marks_are_those_of_columns_that_are_used(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    lines = "".join(f"5.{i:03d}.{100 + i};{i % 7 + 1}.{500 + i % 7};{i % 2}\n" for i in range(30))
+    path.write_text("operation;crp;y\n" + lines)
+    assert "thousands" not in draft(path, "y").reading
+    assert drafted_rows(path, "y").features[:2, 0].tolist() == [1.5, 2.501]
+
+
+def test_marks_that_contradict_one_another_are_said_and_none_is_proposed(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("dose;crp;y\n" + "".join(f"0,{i % 9 + 1};0.{125 + i};{i % 2}\n" for i in range(30)))
+    found = draft(path, "y")
+    assert "decimal" not in found.reading + found.schema
+    assert any(note.startswith("crp: commas and points contradict one another") for note in found.notes)
+    assert drafted_rows(path, "y").features[:2, -1].tolist() == [0.125, 0.126]
+
+
+@pytest.mark.parametrize("end", ["", "# end\n"])
+def test_a_row_that_begins_with_a_missing_value_is_no_comment(end: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("# made by a device\na,b,y\n#N/A,2,1\n#DIV/0!,3,2\n3,4.5,2\n4,5,1\n" + end)
+    assert len(drafted_rows(path, "y")) == 4
+    assert ("comment" in draft(path, "y").reading) == bool(end)
 
 
 LINES = """Kardiologie, Auszug vom 3. Februar
@@ -92,6 +149,10 @@ def test_the_command_writes_both_files_and_says_what_a_person_decides(
     assert "7000" not in (tmp_path / "columns.toml").read_text()
     assert main(words) == 2
     assert "columns.toml: File exists; name another folder with --into" in capsys.readouterr().err
+    (tmp_path / "columns.toml").unlink()
+    assert main(words) == 2
+    assert "reading.toml: File exists" in capsys.readouterr().err
+    assert not (tmp_path / "columns.toml").exists(), "both files are written, or none"
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,17 @@ def test_a_function_may_give_a_data_frame(library: str, tmp_path: Path, monkeypa
         read_rows("frames:frame", columns=schema(tmp_path, WEIGHTED + "[columns.name]\n"))
 
 
+@pytest.mark.parametrize("given", ["([[1.0]], [0])", "None", "'rows'"])
+def test_with_a_schema_a_function_gives_a_data_frame(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "frames.py").write_text(f"def frame():\n    return {given}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "frames", raising=False)
+    with pytest.raises(DataError, match="frames:frame needs to be a data frame of pandas, polars or pyarrow"):
+        read_rows("frames:frame", columns=schema(tmp_path))
+
+
 def test_commands_take_functions_and_their_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
