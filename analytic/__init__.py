@@ -25,7 +25,7 @@ from analytic.evaluation import (
     RegressionEvaluation,
 )
 from analytic.fedhip import FedHiP
-from analytic.learner import AnalyticLearner, ClientRows, SumSpec, fit_pooled
+from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.logistic import Logistic
 from analytic.model_files import ModelFileError, load_model, save_model
 from analytic.naive_bayes import NaiveBayes
@@ -37,7 +37,6 @@ from analytic.safle import SAFLe
 from analytic.scaling import Scaler, agreed_format
 from analytic.selection import RidgeCV
 from analytic.statistics import LABELS
-from analytic.total_error import r2, squared_errors
 from analytic.weights import Weights
 
 __all__ = [
@@ -74,12 +73,9 @@ __all__ = [
     "SAFLe",
     "Scaler",
     "SpecificationError",
-    "SumSpec",
     "Weights",
     "agreed_format",
     "fit_pooled",
     "load_model",
-    "r2",
     "save_model",
-    "squared_errors",
 ]

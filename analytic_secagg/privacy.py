@@ -16,7 +16,6 @@ from analytic.sensitivity import Adjacency, BoundedSum, NoiseScales, Unit
 from secagg import Layout, SumProtocol
 from secagg.dp import (
     CentralNoisySum,
-    CoordinateNoise,
     DistributedNoise,
     Ledger,
     NoisySum,
@@ -25,10 +24,11 @@ from secagg.dp import (
     Release,
     calibrate,
     guarantee,
-    with_headroom,
 )
 from secagg.dp.accountant import check_unit_and_adjacency
 from secagg.dp.conversions import check_epsilon_delta
+from secagg.dp.noise import CoordinateNoise
+from secagg.dp.noisy_sum import with_headroom
 from secagg.entropy import Entropy, os_entropy
 
 

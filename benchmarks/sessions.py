@@ -28,7 +28,9 @@ from secagg import (
     new_session_id,
     run_in_memory,
 )
-from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, with_headroom
+from secagg.dp import DistributedNoise, NoisySum
+from secagg.dp.noise import CoordinateNoise
+from secagg.dp.noisy_sum import with_headroom
 from secagg.in_memory import Parties
 from simulations.compare.memory import peak_rss_bytes
 

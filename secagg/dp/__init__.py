@@ -3,14 +3,13 @@
 from secagg.dp.accountant import PrivacyGuarantee, Release, calibrate, guarantee
 from secagg.dp.errors import BudgetExceededError, LedgerError, PrivacyError
 from secagg.dp.ledger import Budget, Ledger
-from secagg.dp.noise import CoordinateNoise, DistributedNoise
-from secagg.dp.noisy_sum import CentralNoisySum, NoisySum, with_headroom
+from secagg.dp.noise import DistributedNoise
+from secagg.dp.noisy_sum import CentralNoisySum, NoisySum
 
 __all__ = [
     "Budget",
     "BudgetExceededError",
     "CentralNoisySum",
-    "CoordinateNoise",
     "DistributedNoise",
     "Ledger",
     "LedgerError",
@@ -20,5 +19,4 @@ __all__ = [
     "Release",
     "calibrate",
     "guarantee",
-    "with_headroom",
 ]

@@ -27,9 +27,10 @@ from analytic_secagg.federation import Step
 from analytic_secagg.modes import MODES, Mode
 from analytic_secagg.privacy import Boundable, PrivacyPlan, PrivateForm, violates_sensitivity
 from secagg import InOneProcess, PartyId, new_session_id
-from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum
+from secagg.dp import DistributedNoise, NoisySum
 from secagg.dp.audit import NoiseAudit, audit_noise
 from secagg.dp.conversions import gdp_epsilon
+from secagg.dp.noise import CoordinateNoise
 from secagg.entropy import Entropy, InsecureSeededEntropy, os_entropy
 from secagg.layout import IntVector
 from secagg.sessions import ClientInput, ClientSession

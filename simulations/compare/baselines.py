@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from analytic.learner import ClientRows
 from analytic.row_format import FloatMatrix
-from analytic.solve import one_blas_thread
+from analytic.solve.certified import one_blas_thread
 from analytic.statistics import one_hot
 from analytic_secagg.console.arguments import Option, Reader
 from analytic_secagg.errors import FederationError, UsageError

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from analytic.learner import AnalyticLearner, ClientRows, fit_in_the_clear
 from analytic.pipeline import Pipeline
 from analytic.row_format import FloatMatrix
-from analytic.solve import one_blas_thread
+from analytic.solve.certified import one_blas_thread
 from analytic.statistics import UNKNOWN, one_hot
 from analytic_secagg.datasets import Dataset
 from secagg import PartyId

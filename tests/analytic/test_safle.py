@@ -25,7 +25,8 @@ from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_map import RowTerms
 from analytic.safle import SAFLe, solve_counts
-from analytic.solve import minimum_norm, one_blas_thread
+from analytic.solve import minimum_norm
+from analytic.solve.certified import one_blas_thread
 from analytic_secagg.federation import Step
 
 QUANTILES = QuantileThresholds(low=0.0, high=4.0, n_bins=32)

@@ -19,7 +19,9 @@ from support.rationals import sandwiched
 from threadpoolctl import threadpool_info
 
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
-from analytic.solve import certified, one_blas_thread, sandwiched_least_squares, solve_ridge
+from analytic.solve import certified, solve_ridge
+from analytic.solve.certified import one_blas_thread
+from analytic.solve.minimum_norm import sandwiched_least_squares
 
 UNIT = 2.0**-53
 

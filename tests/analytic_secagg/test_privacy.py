@@ -22,8 +22,9 @@ from analytic.row_map import RowMap
 from analytic.safle import SAFLe
 from analytic_secagg.privacy import PrivacyPlan
 from secagg import InsecureSeededEntropy, Layout, PlainSum, new_session_id, run_in_memory
-from secagg.dp import Budget, BudgetExceededError, CoordinateNoise, DistributedNoise, Ledger, PrivacyError
+from secagg.dp import Budget, BudgetExceededError, DistributedNoise, Ledger, PrivacyError
 from secagg.dp.audit import audit_noise
+from secagg.dp.noise import CoordinateNoise
 
 FORMAT = RowFormat.parse("UQ1.8")
 LINEAR = AFL(n_features=6, n_targets=3, feature_format=FORMAT, max_rows=100, ridge=0.01)

@@ -18,7 +18,9 @@ from support.parties import key_of, signed
 
 from secagg import CommitteeSum, InOneProcess, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
 from secagg.config import SERVER
-from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, with_headroom
+from secagg.dp import CentralNoisySum, DistributedNoise, NoisySum
+from secagg.dp.noise import CoordinateNoise
+from secagg.dp.noisy_sum import with_headroom
 from secagg.encryption import encrypted
 from secagg.errors import HelperMissingError, SecureSumError
 from secagg.in_memory import Envelope, InMemoryRun

@@ -22,7 +22,9 @@ from support.rows import make as make_row
 from analytic_secagg.modes import MODES
 from secagg import ClientSession, IdentityKey, InOneProcess, IntVector, PartyId, ServerSession, new_session_id
 from secagg.config import SERVER
-from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, with_headroom
+from secagg.dp import DistributedNoise, NoisySum
+from secagg.dp.noise import CoordinateNoise
+from secagg.dp.noisy_sum import with_headroom
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import SecureSumError, TooFewSurvivorsError
 from secagg.in_memory import Envelope, run_in_memory

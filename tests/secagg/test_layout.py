@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.by_hand import ByHand
 
 from secagg import MaskedSum, PlainSum
-from secagg.dp import CoordinateNoise
+from secagg.dp.noise import CoordinateNoise
 from secagg.errors import (
     ConfigurationError,
     InvalidVectorError,

@@ -13,16 +13,9 @@ from support.extras import needs
 from support.parties import key_of, sealed_to
 
 from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PlainSum, SumProtocol, seed_of_beacon
-from secagg.dp import (
-    CentralNoisySum,
-    CoordinateNoise,
-    DistributedNoise,
-    NoisySum,
-    PrivacyError,
-    Release,
-    guarantee,
-    with_headroom,
-)
+from secagg.dp import CentralNoisySum, DistributedNoise, NoisySum, PrivacyError, Release, guarantee
+from secagg.dp.noise import CoordinateNoise
+from secagg.dp.noisy_sum import with_headroom
 from secagg.encryption import encrypted
 from secagg.errors import ConfigurationError, PolicyError
 from secagg.masked.series import MaskedSeries

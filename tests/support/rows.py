@@ -22,7 +22,9 @@ from secagg import (
     PlainSum,
     os_entropy,
 )
-from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, with_headroom
+from secagg.dp import CentralNoisySum, DistributedNoise, NoisySum
+from secagg.dp.noise import CoordinateNoise
+from secagg.dp.noisy_sum import with_headroom
 from secagg.encoder import EncodedSum
 from secagg.encryption import encrypted
 from secagg.encryption.schemes import SchemeName

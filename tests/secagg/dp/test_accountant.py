@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.extras import needs
 
-from secagg.dp import CoordinateNoise, DistributedNoise, PrivacyError, Release, calibrate, guarantee
+from secagg.dp import DistributedNoise, PrivacyError, Release, calibrate, guarantee
 from secagg.dp.accountant import _tight_epsilon
 from secagg.dp.conversions import gdp_delta
 from secagg.dp.discrete_gaussian import TAIL_MASS
 from secagg.dp.errors import MissingExtraError
+from secagg.dp.noise import CoordinateNoise
 from simulations.compare.second_opinions import second_opinions
 
 

@@ -13,7 +13,9 @@ import pytest
 from scipy.stats import beta, binom
 
 from secagg import Layout, PlainSum, run_in_memory
-from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, Release, calibrate, guarantee, with_headroom
+from secagg.dp import DistributedNoise, NoisySum, Release, calibrate, guarantee
+from secagg.dp.noise import CoordinateNoise
+from secagg.dp.noisy_sum import with_headroom
 
 DELTA = 1e-5
 CLIENTS = (1, 2, 3, 4)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg import InsecureSeededEntropy, Layout
-from secagg.dp import CoordinateNoise, DistributedNoise, PrivacyError
+from secagg.dp import DistributedNoise, PrivacyError
 from secagg.dp.accountant import REACH_SIGMAS, rounding_log_ratio
-from secagg.dp.noise import convolution_log_ratio
+from secagg.dp.noise import CoordinateNoise, convolution_log_ratio
 from secagg.errors import ConfigurationError, InvalidVectorError
 
 

@@ -12,7 +12,9 @@ from support.memory_store import MemoryStore
 from support.parties import knows, sealed_to
 
 from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
-from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, with_headroom
+from secagg.dp import CentralNoisySum, DistributedNoise, NoisySum
+from secagg.dp.noise import CoordinateNoise
+from secagg.dp.noisy_sum import with_headroom
 from secagg.durable import DurableClient
 from secagg.encryption import encrypted
 from secagg.errors import ConfigurationError, InvalidVectorError, LocalProtocolError, SnapshotError

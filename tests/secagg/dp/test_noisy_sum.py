@@ -23,8 +23,10 @@ from secagg import (
     new_session_id,
     run_in_memory,
 )
-from secagg.dp import CentralNoisySum, CoordinateNoise, DistributedNoise, NoisySum, PrivacyError, with_headroom
+from secagg.dp import CentralNoisySum, DistributedNoise, NoisySum, PrivacyError
 from secagg.dp.audit import audit_noise
+from secagg.dp.noise import CoordinateNoise
+from secagg.dp.noisy_sum import with_headroom
 from secagg.errors import InvalidVectorError, LocalProtocolError
 from secagg.primitives.boxes import BoxKey
 

@@ -13,7 +13,9 @@ from support.parties import SERVER_KEY, signing
 
 from secagg import Assumptions, InsecureSeededEntropy, Layout, run_in_memory
 from secagg.config import SERVER
-from secagg.dp import CoordinateNoise, DistributedNoise, NoisySum, with_headroom
+from secagg.dp import DistributedNoise, NoisySum
+from secagg.dp.noise import CoordinateNoise
+from secagg.dp.noisy_sum import with_headroom
 from secagg.errors import (
     ConfigurationError,
     InvalidVectorError,
