@@ -168,7 +168,7 @@ class AuditSettings:
 
 
 def _as_deployed(mode: Mode) -> dict[str, int]:
-    """Return the fewest helpers that bear one that is away or lies, where a mode's helpers share its masks."""
+    """Return the fewest helpers that tolerate an unavailable or malicious one, where helpers share a mode's masks."""
     shared = mode.options and mode.guarantee(PROBE).helper_reconstruction_threshold is not None
     return {"helpers": 4, "corrupt": 1} if shared else {}
 

@@ -97,7 +97,7 @@ class SumView:
         return CoalitionView(messages=messages, tapes=self.tapes, secrets=self.secrets)
 
     def vector_bytes(self, sender: PartyId) -> bytes | None:
-        """The last bytes of a client's one heavy message, as many as a vector takes; every mode puts its vector there.
+        """Return the vector's bytes: the last ones of the client's message with a vector, in every mode.
 
         None if the coalition did not see it.
         """

@@ -190,8 +190,8 @@ def _committee_row(config: CommitteeSum) -> dict[str, str]:
     return {
         "helpers": f"{len(config.helpers)}",
         "may collude": f"{config.corrupt}",
-        "may be away or lie": f"{guarantee.helper_dropout_tolerance}",
-        "liars noticed": f"{guarantee.detects_malicious_helpers}",
+        "may be unavailable or malicious": f"{guarantee.helper_dropout_tolerance}",
+        "malicious helpers detected": f"{guarantee.detects_malicious_helpers}",
         "quorum": f"{seed_sharing.quorum}",
         "AES streams": f"{seed_sharing.n_seeds}",
         "seeds of a helper": f"{seed_sharing.seeds_per_helper}",

@@ -99,7 +99,7 @@ def _examples() -> str:
   python -m simulations compare --data features.npz --clients 100,1000 --modes plain --json out.json --html out.html
       your own features (arrays x_train, y_train, x_test, y_test), two cohort sizes, two reports
   python -m simulations compare --modes committee --option helpers=4 --option corrupt=1
-      a committee that bears one helper which is away or lies
+      a committee that tolerates one unavailable or malicious helper
   python -m simulations compare --learner fedhip --option alphas=1,10,100
       a model for each client, tested on a fifth of its own rows
   python -m simulations compare --learner all --baselines all --partition iid --partition dirichlet:0.01 --modes plain

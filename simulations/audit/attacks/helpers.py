@@ -1,4 +1,4 @@
-"""What a server and helpers do together that lie: two survivor sets for one sum, and a wrong sum of masks."""
+"""Attacks of a malicious server and helpers: two survivor sets for one sum, and a wrong sum of masks."""
 
 from __future__ import annotations
 
@@ -71,14 +71,15 @@ class _OnCommittees(Attack):
 
 
 class SurvivorSets(_OnCommittees):
-    """A server that lies, with as many helpers as may collude, tells the others different survivors."""
+    """A malicious server, with as many helpers as may collude, sends the others different survivors."""
 
     name = "survivor_sets"
-    title = "One client, by a server that tells helpers different survivors"
+    title = "One client, by a server that sends helpers different survivors"
     explanation = (
-        "The server colludes with as many helpers as the committee is stated to bear. It tells the others different "
-        "sets of survivors, one set after another, or the target alone, with every signature that it can get, and "
-        "subtracts the sums of masks that come back. Success: the target's vector, every number exact. Chance: none."
+        "The server colludes with as many helpers as the committee is stated to tolerate. It sends the others "
+        "different sets of survivors, one set after another, or the target alone, with every signature that it can "
+        "get, and subtracts the sums of masks that come back. Success: the target's vector, every number exact. "
+        "Chance: none."
     )
 
     def wins(self, parties: InOneProcess, vectors: Mapping[PartyId, IntVector], trial: int, entropy: Entropy) -> bool:
@@ -195,12 +196,12 @@ class LyingHelper(_OnCommittees):
     """A helper commits to a wrong sum of masks and sends it."""
 
     name = "lying_helper"
-    title = "A wrong total, by a helper that lies about its masks"
+    title = "A wrong total, by a helper that sends wrong sums of masks"
     explanation = (
         "One helper, another one each time, changes a number of every sum of masks that it is asked for, and commits "
         "to the change. Success: a total that is released and wrong. Chance: none."
     )
-    if_open = "all helpers are needed, and one that lies shifts the total unnoticed"
+    if_open = "all helpers are needed, and a malicious one shifts the total undetected"
 
     def expected(self, mode: Mode | None) -> Expectation | None:
         """As every attack on a committee; nothing is promised of one whose seeds have one holder each."""
@@ -219,7 +220,7 @@ class LyingHelper(_OnCommittees):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WithLiar(InOneProcess):
-    """All parties, one helper of whom lies."""
+    """All parties, one of them a malicious helper."""
 
     liar: PartyId
 
