@@ -22,13 +22,17 @@ from secagg.fixed_point import (
     Shapes,
     as_array,
     check_entry_bytes,
+    check_n_clients,
     check_rounding,
     check_shapes,
+    check_total,
     draws_of,
     encode,
     exponent_of,
     finest_scale,
+    for_each_array,
     room_of,
+    rounding_error,
     shapes_of,
     size_of,
     take_arrays,
@@ -75,8 +79,7 @@ class ArraySumSpec:
         check_shapes(self.shapes)
         check_rounding(self.rounding)
         check_entry_bytes(self.entry_bytes, range(2, MAX_ENTRY_BYTES + 1))
-        if type(self.n_clients) is not int or self.n_clients < 1:
-            raise ConfigurationError(f"n_clients is a plain int of at least 1, not {self.n_clients!r}")
+        check_n_clients(self.n_clients)
         are_numbers = all(type(bound) in (int, float) for bound in self.bounds)
         if type(self.bounds) is not tuple or len(self.bounds) != len(self.shapes) or not are_numbers:
             raise ConfigurationError(
@@ -109,9 +112,7 @@ class ArraySumSpec:
             ConfigurationError: what does not fit.
         """
         shapes = shapes_of(arrays)
-        bounds = bound if isinstance(bound, Mapping) else dict.fromkeys(arrays, bound)
-        if set(bounds) != set(arrays):
-            raise ConfigurationError(f"bound needs one number or one for each of {list(arrays)}, not {list(bounds)}")
+        bounds = for_each_array(arrays, bound, "bound")
         kinds = {name: float if as_array(name, array).dtype.kind == "f" else int for name, array in arrays.items()}
         return cls(
             shapes=shapes,
@@ -146,7 +147,7 @@ class ArraySumSpec:
         >>> ArraySumSpec(shapes=(("n", ()), ("x", ())), bounds=(9, 1.0), n_clients=2, entry_bytes=2).error_bound()
         {'n': 0.0, 'x': 0.0001220703125}
         """
-        steps = self.n_clients * (Fraction(1, 2) if self.rounding == "nearest" else Fraction(1))
+        steps = self.n_clients * rounding_error(self.rounding)
         names = (name for name, _ in self.shapes)
         shifts = zip(names, self._shifts, strict=True)
         return {name: 0.0 if shift is None else float(steps * Fraction(2) ** -shift) for name, shift in shifts}
@@ -202,11 +203,7 @@ class ArraySumSpec:
         Raises:
             InvalidVectorError: a total of another layout.
         """
-        if result.total.shape != (self.layout.size,):
-            raise InvalidVectorError(
-                f"the total of this sum has {self.layout.size} entries, not {result.total.shape}; take the result of "
-                "a sum over its layout"
-            )
+        check_total(result.total, self.layout)
         found: dict[str, NDArray[Any]] = {}
         for (name, shape), shift, (_, place) in zip(self.shapes, self._shifts, self.layout.slices(), strict=True):
             total = result.total[place].reshape(shape)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from secagg.entropy import Entropy
 from secagg.errors import ConfigurationError, InvalidVectorError
-from secagg.layout import IntVector
+from secagg.layout import IntVector, Layout
 
 FloatArray = NDArray[np.float64]
 
@@ -61,6 +62,16 @@ def check_shapes(shapes: Shapes) -> None:
             raise ConfigurationError(f"array {name!r}: shape {shape} has no numbers; leave the array out")
 
 
+def check_n_clients(n_clients: int) -> None:
+    """Refuse a number of clients that is none.
+
+    Raises:
+        ConfigurationError: what is needed.
+    """
+    if type(n_clients) is not int or n_clients < 1:
+        raise ConfigurationError(f"n_clients is a plain int of at least 1, not {n_clients!r}")
+
+
 def check_entry_bytes(entry_bytes: int, allowed: Sequence[int]) -> None:
     """Refuse a width that is not offered.
 
@@ -97,6 +108,23 @@ def shapes_of(arrays: Mapping[str, Any]) -> Shapes:
         raise ConfigurationError(f"arrays is a mapping such as {{'w': array}}, not {type(arrays).__name__}: name each")
     lists = {name: array if hasattr(array, "shape") else as_array(name, array) for name, array in arrays.items()}
     return tuple((name, tuple(map(int, np.shape(array)))) for name, array in lists.items())
+
+
+def for_each_array(arrays: Mapping[str, Any], limit: float | Mapping[str, float], what: str) -> Mapping[str, float]:
+    """Return a limit for each array, from one for all of them or one by name.
+
+    Args:
+        arrays: by name.
+        limit: of all arrays, or by name.
+        what: the argument's name, for the error.
+
+    Raises:
+        ConfigurationError: other names than the arrays'.
+    """
+    limits = limit if isinstance(limit, Mapping) else dict.fromkeys(arrays, limit)
+    if set(limits) != set(arrays):
+        raise ConfigurationError(f"{what} needs one number or one for each of {list(arrays)}, not {list(limits)}")
+    return limits
 
 
 def as_array(name: str, values: Any) -> NDArray[Any]:
@@ -148,6 +176,19 @@ def take_arrays(arrays: Mapping[str, Any], shapes: Shapes, kinds: Sequence[str])
     return taken
 
 
+def check_total(total: IntVector, layout: Layout) -> None:
+    """Refuse the total of a sum over another layout.
+
+    Raises:
+        InvalidVectorError: how many entries are needed.
+    """
+    if total.shape != (layout.size,):
+        raise InvalidVectorError(
+            f"the total of this description has {layout.size} entries, not {total.shape}; take the result of a sum "
+            "over its layout"
+        )
+
+
 def room_of(n_clients: int, entry_bytes: int) -> int:
     """Return the largest absolute value of one client's integer, so that no sum of all leaves an entry.
 
@@ -182,6 +223,11 @@ def exponent_of(largest: float) -> int:
         raise ConfigurationError(f"a clip is a number above 0 and at most 2^{HIGHEST}, not {largest!r}")
     mantissa, exponent = math.frexp(largest)
     return max(LOWEST, exponent - (mantissa == 0.5))
+
+
+def rounding_error(rounding: Rounding) -> Fraction:
+    """Return the largest error of one rounded number, in steps: 1/2 (``nearest``) or 1 (``stochastic``)."""
+    return Fraction(1, 2) if rounding == "nearest" else Fraction(1)
 
 
 def draws_of(rounding: Rounding, entropy: Entropy) -> Entropy | None:

@@ -29,13 +29,17 @@ from secagg.fixed_point import (
     Rounding,
     Shapes,
     check_entry_bytes,
+    check_n_clients,
     check_rounding,
     check_shapes,
+    check_total,
     draws_of,
     encode,
     exponent_of,
     finest_scale,
+    for_each_array,
     room_of,
+    rounding_error,
     shapes_of,
     size_of,
     take_arrays,
@@ -138,8 +142,7 @@ class MeanSpec:
             raise ConfigurationError(
                 f"each of {len(names)} arrays needs an exponent of {LOWEST} to {HIGHEST}, not {self.exponents!r}"
             )
-        if type(self.n_clients) is not int or self.n_clients < 1:
-            raise ConfigurationError(f"n_clients is a plain int of at least 1, not {self.n_clients!r}")
+        check_n_clients(self.n_clients)
         if type(self.max_weight) is not int or not 1 <= self.max_weight <= MAX_WEIGHT:
             raise ConfigurationError(f"max_weight is a plain int of 1 to 2^32, not {self.max_weight!r}")
         if self._scale < 0:
@@ -180,9 +183,7 @@ class MeanSpec:
             ConfigurationError: what does not fit.
         """
         shapes = shapes_of(arrays)
-        clips = clip if isinstance(clip, Mapping) else dict.fromkeys(arrays, clip)
-        if set(clips) != set(arrays):
-            raise ConfigurationError(f"clip needs one number or one for each of {list(arrays)}, not {list(clips)}")
+        clips = for_each_array(arrays, clip, "clip")
         return cls(
             shapes=shapes,
             exponents=tuple(exponent_of(clips[name]) for name in arrays),
@@ -249,8 +250,7 @@ class MeanSpec:
         total = n if weight is None else weight
         if total < 1:
             raise ConfigurationError(f"a mean has clients whose weights add up to at least 1, not {total}")
-        each = Fraction(1, 2) if self.rounding == "nearest" else Fraction(1)
-        steps = n * (each + _FLOAT_ERROR / self.n_clients) / total
+        steps = n * (rounding_error(self.rounding) + _FLOAT_ERROR / self.n_clients) / total
         return {name: float(steps * Fraction(2) ** -shift) for name, _, _, shift in self._fields}
 
     def explain(self) -> str:
@@ -333,11 +333,7 @@ class MeanSpec:
             SumOutOfBoundsError: no clients that follow this description have such a total; a client broke it, and the
                 sum does not tell which.
         """
-        if result.total.shape != (self.layout.size,):
-            raise InvalidVectorError(
-                f"the total of this mean has {self.layout.size} entries, not {result.total.shape}; take the result of "
-                "a sum over its layout"
-            )
+        check_total(result.total, self.layout)
         n, weight = len(result.survivors), int(result.total[-1])
         bounds = self.error_bound(max(weight, 1), n)
         totals, place = [], 0
