@@ -12,10 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from analytic.discriminant import LDA
 from analytic.errors import SpecificationError
 from analytic.layers import Linear
 from analytic.learner import AnalyticLearner, ClientRows
+from analytic.logistic import Logistic
 from analytic.model_files import load_model, save_model
+from analytic.pipeline import Pipeline
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.scaling import Agreement, agreed_format
 from analytic.statistics import LABELS
@@ -28,8 +31,8 @@ from secagg import PartyId
 
 FEWEST_SITES = 2
 
-PROBABILISTIC = ("logistic", "lda", "qda", "naive-bayes")
-"""Learners whose scores are logarithms of probabilities, up to what all classes share."""
+PROBABILISTIC = (Logistic, LDA)
+"""Heads whose scores are logarithms of probabilities, up to what all classes share."""
 
 Site = ClientRows | tuple[Any, ...]
 """One site's rows: ``(X, y)``, ``(X, y, weights)`` or ``ClientRows``."""
@@ -198,7 +201,8 @@ class FederatedModel:
         Raises:
             AttributeError: another learner, whose scores are no probabilities; scikit-learn's tools then take scores.
         """
-        if not self.learner.name.endswith(PROBABILISTIC):
+        head = self.learner.head if isinstance(self.learner, Pipeline) else self.learner
+        if not isinstance(head, PROBABILISTIC):
             raise AttributeError(f"scores of {self.learner.name} are no probabilities: train learner='logistic'")
         return self._probabilities
 

@@ -132,6 +132,24 @@ def test_a_learner_with_its_parameters_takes_numbered_sites() -> None:
         federate(sites, learner, ridges=(1.0,))
 
 
+class OfAnotherPackage(AFL):
+    """A least-squares learner whose name ends as a probabilistic one's."""
+
+    @property
+    def name(self) -> str:
+        return "centred-lda"
+
+
+def test_probabilities_follow_the_kind_of_a_learner() -> None:
+    """Scores of a linear map are no logarithms of probabilities, whatever the learner is called."""
+    learner = OfAnotherPackage(
+        n_features=30, n_targets=2, feature_format=RowFormat.parse("UQ13.4"), max_rows=600, ridge=1.0
+    )
+    model = federate(dealt(X, ILL), learner)
+    with pytest.raises(AttributeError, match="scores of centred-lda are no probabilities"):
+        _ = model.predict_proba
+
+
 SITES = dealt(X, LABELS)
 
 
