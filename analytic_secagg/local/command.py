@@ -23,7 +23,7 @@ from analytic_secagg.trial import MIN_SITES, Trial
 from secagg.dp import Ledger
 
 N_HELPERS = 4
-"""Of these one may lie, or be away."""
+"""Of these one may be malicious or unavailable."""
 
 PRIVACY = """
 [privacy]
@@ -118,7 +118,7 @@ def _run(options: DemoOptions) -> int:
 
 COMMAND = Command(
     name="demo",
-    summary="start a whole federation on this computer and a page to watch it, kill sites and let a helper lie",
+    summary="start a whole federation on this computer and a page to watch it, kill sites and make a helper malicious",
     examples="""examples:
   python -m analytic_secagg demo
       five sites with rows of a breast cancer study, four helpers and a server, each a process

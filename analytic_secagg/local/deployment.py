@@ -26,7 +26,7 @@ class LocalDeployment:
     """The server and every site of a trial, each a process with a log of its own; all end with this one.
 
     Args:
-        trial: where they lie; its folder gets ``tls`` folders and logs.
+        trial: the parties' files; its folder gets ``tls`` folders and logs.
         pace_seconds: the server waits so long before each exchange, for people who watch.
 
     Raises:
@@ -37,7 +37,7 @@ class LocalDeployment:
         self.trial = trial
         self.hosts = sorted(path.parent.name for path in trial.folder.glob("*-*/site.toml"))
         """The names of all but the server."""
-        self._liars: set[str] = set()
+        self._malicious: set[str] = set()
         self._processes: dict[str, subprocess.Popen[str]] = {}
         _write_tls(trial.folder, self.hosts)
         try:
@@ -52,16 +52,16 @@ class LocalDeployment:
             self.close()
             raise
 
-    def start(self, host: str, *, lies: bool = False) -> None:
+    def start(self, host: str, *, malicious: bool = False) -> None:
         """Start a party's process, in the place of one that runs.
 
         Args:
             host: whose.
-            lies: whether a helper says sums that are wrong.
+            malicious: whether a helper sends wrong sums.
         """
         self.kill(host)
-        (self._liars.add if lies else self._liars.discard)(host)
-        self._start(host, f"analytic_secagg.local.{'liar' if lies else 'node'}", self._port)
+        (self._malicious.add if malicious else self._malicious.discard)(host)
+        self._start(host, f"analytic_secagg.local.{'malicious_helper' if malicious else 'node'}", self._port)
 
     def kill(self, host: str) -> None:
         """End a party's process as a power cut would.
@@ -80,9 +80,9 @@ class LocalDeployment:
         process = self._processes.get(name)
         return process.pid if process is not None and process.poll() is None else None
 
-    def lies(self, host: str) -> bool:
+    def is_malicious(self, host: str) -> bool:
         """Return whether a helper was started as a malicious one."""
-        return host in self._liars
+        return host in self._malicious
 
     def log(self, name: str) -> Path:
         """Return the file of a party's own log."""

@@ -91,7 +91,7 @@ class Demonstration:
         """Do what a button says.
 
         Args:
-            what: ``run`` (``whom`` is the mode), ``rows``, ``kill``, ``start`` or ``lie``.
+            what: ``run`` (``whom`` is the mode), ``rows``, ``kill``, ``start`` or ``corrupt``.
             whom: a party, or a mode.
 
         Raises:
@@ -102,7 +102,7 @@ class Demonstration:
             "rows": self.give_new_rows,
             "kill": lambda: self._deployment.kill(whom),
             "start": lambda: self._deployment.start(whom),
-            "lie": lambda: self._lie(whom),
+            "corrupt": lambda: self._corrupt(whom),
         }
         if what not in deeds:
             raise UsageError(f"one can {', '.join(deeds)} here, not {what!r}")
@@ -174,10 +174,10 @@ class Demonstration:
         if self._is_running:
             raise UsageError("a run is on; wait until it has ended")
 
-    def _lie(self, host: str) -> None:
+    def _corrupt(self, host: str) -> None:
         if not host.startswith("helper-"):
-            raise UsageError(f"helpers can be made to lie here, and {host!r} is none")
-        self._deployment.start(host, lies=True)
+            raise UsageError(f"helpers can be made malicious here, and {host!r} is none")
+        self._deployment.start(host, malicious=True)
 
     def _rows(self) -> dict[PartyId, ClientRows]:
         """Return the rows that each site holds now."""
@@ -217,7 +217,7 @@ class Demonstration:
             "name": name,
             "rows": len(self._rows()[number]) if number in self._parties else None,
             "process": self._deployment.process(name),
-            "lies": self._deployment.lies(name),
+            "malicious": self._deployment.is_malicious(name),
             "said": _SAID.get(said[-1]["sent"], said[-1]["sent"].replace("_", " ").lower()) if said else "",
             "bytes": sum(event["bytes"] for event in said),
             "refused": name in self._log_starts and bool(self._why(name)),
@@ -244,8 +244,8 @@ class Demonstration:
         pairs = [set(event["helpers"]) for event in events if event["event"] == "different sums of masks"]
         if not pairs:
             return []
-        liars = map(self._name, sorted(set.intersection(*pairs)))
-        return [f"{' or '.join(liars)} says other sums than the other helpers, and is left out: it lies"]
+        malicious = map(self._name, sorted(set.intersection(*pairs)))
+        return [f"{' or '.join(malicious)} sends other sums than the other helpers: it is malicious, and is left out"]
 
     def _told(self, event: Mapping[str, Any]) -> str:
         """Describe an unexpected event."""

@@ -71,7 +71,7 @@ def press(page: PageServer, what: str, whom: str = "") -> dict[str, Any]:
 
 
 def test_a_visit(page: PageServer, capsys: pytest.CaptureFixture[str]) -> None:
-    """Train; the same rows again are refused; a liar is named; who comes back is in no difference of totals."""
+    """Train; the same rows are refused; a malicious helper is named; a site that returns is in no difference."""
     first = press(page, "run", "committee")
     assert first["run"]["failure"] == ""
     assert first["model"] == first["pooled"]
@@ -92,10 +92,15 @@ def test_a_visit(page: PageServer, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
     press(page, "rows")
-    assert [party["name"] for party in press(page, "lie", "helper-102")["parties"] if party["lies"]] == ["helper-102"]
-    lied = press(page, "run", "committee")
-    assert lied["model"] == lied["pooled"]
-    assert "helper-102 says other sums than the other helpers, and is left out: it lies" in lied["run"]["seen"]
+    assert [party["name"] for party in press(page, "corrupt", "helper-102")["parties"] if party["malicious"]] == [
+        "helper-102"
+    ]
+    corrupted = press(page, "run", "committee")
+    assert corrupted["model"] == corrupted["pooled"]
+    assert (
+        "helper-102 sends other sums than the other helpers: it is malicious, and is left out"
+        in corrupted["run"]["seen"]
+    )
 
     site = page.demonstration.folder / "site-1" / "site.toml"
     capsys.readouterr()
@@ -142,10 +147,10 @@ def test_a_visit(page: PageServer, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("what", "whom", "reason"),
     [
-        ("lie", "site-1", "helpers can be made to lie here"),
+        ("corrupt", "site-1", "helpers can be made malicious here"),
         ("run", "none", "a mode is one of"),
         ("kill", "site-9", "there is no site-9; it is one of helper-101, "),
-        ("dance", "", "one can run, rows, kill, start, lie here"),
+        ("dance", "", "one can run, rows, kill, start, corrupt here"),
     ],
 )
 def test_what_cannot_be_done_is_said(page: PageServer, what: str, whom: str, reason: str) -> None:
@@ -221,14 +226,14 @@ def run_in(tab: Browser, page: PageServer, mode: str) -> str:
 
 
 def _train_and_train_again(tab: Browser, page: PageServer) -> None:
-    """Rows that no total holds, a helper that lies, and the same rows once more."""
+    """Rows that are in no total, a malicious helper, and the same rows once more."""
     intro = tab.evaluate("document.querySelector('#intro').textContent")
     (part,) = re.findall(f"part (\\d) of {N_BATCHES}", intro)  # as many as the tests before this one have taken
     tab.evaluate("document.querySelector('[data-act=rows]').click()")
     until(tab, f"document.querySelector('#intro').textContent.includes('part {int(part) + 1} of')")
     if tab.evaluate("!!document.querySelector('[data-what=start][data-whom=helper-102]')"):
         tab.evaluate("document.querySelector('[data-what=start][data-whom=helper-102]').click()")
-    tab.evaluate("document.querySelector('[data-what=lie][data-whom=helper-103]').click()")
+    tab.evaluate("document.querySelector('[data-what=corrupt][data-whom=helper-103]').click()")
     until(tab, "!!document.querySelector('[data-what=start][data-whom=helper-103]')")
     assert run_in(tab, page, "committee") == "done"
     assert tab.evaluate("document.querySelector('#model .good').textContent") == "The same, bit for bit."

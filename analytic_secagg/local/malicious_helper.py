@@ -1,4 +1,4 @@
-"""A helper whose keys an adversary has: it says sums of masks that are not the sums. For demonstrations alone."""
+"""A helper whose keys an adversary has: it sends wrong sums of masks. For demonstrations only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _true_sum = CommitteeHelper._sum
 
 
 def _false_sum(helper: CommitteeHelper, place: int) -> bytes:
-    """One bit is another, in what it commits to and in what it sends."""
+    """Return the sum with one bit changed; the helper commits to it and sends it."""
     true = _true_sum(helper, place)
     return bytes([true[0] ^ 1]) + true[1:]
 
