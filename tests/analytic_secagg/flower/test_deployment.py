@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -128,15 +129,29 @@ def _the_serverapp_is_killed(deployment: Deployment, command: str) -> str:
 
 def _forked(deployment: Deployment, name: str) -> list[int]:
     """An executor, what it forked, and what that forked."""
-    forked = deployment.processes.find(name, "analytic_secagg.flower.superexec")
-    return sorted(forked, key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]))
+    started = {}
+    for pid in deployment.processes.find(name, "analytic_secagg.flower.superexec"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+            started[pid] = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return sorted(started, key=started.__getitem__)
+
+
+def _idle(deployment: Deployment, name: str) -> list[int]:
+    """An executor and its fork server, once every process that was forked for a message has ended."""
+
+    def both() -> list[int]:
+        forked = _forked(deployment, name)
+        return forked if len(forked) == 2 else []
+
+    found: list[int] = deployment.wait(both, f"{name} has its executor and its fork server alone")
+    return found
 
 
 def _what_forks_is_killed(deployment: Deployment) -> None:
-    """One site's executor and another's nursery; no message of the next run is lost with them."""
-    executor, _ = _forked(deployment, "site-1")
-    _, nursery = _forked(deployment, "site-2")
-    for pid in executor, nursery:
+    """One site's executor and another's fork server; no message of the next run is lost with them."""
+    executor, _ = _idle(deployment, "site-1")
+    _, fork_server = _idle(deployment, "site-2")
+    for pid in executor, fork_server:
         os.kill(pid, signal.SIGKILL)
 
 
