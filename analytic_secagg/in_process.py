@@ -127,8 +127,8 @@ def run_federation(
         secagg.errors.SecureSumError, analytic.errors.AnalyticError: as their packages say.
     """
     federation = Federation(learner, release=None, privacy=privacy, max_client_rows=max_client_rows, sum_fits=True)
-    promised = None if privacy is None else privacy.promised_survivors
-    sums = mode.sums(tuple(clients), in_series=in_series and privacy is None, min_survivors=promised)
+    fewest = None if privacy is None else privacy.min_noise_shares
+    sums = mode.sums(tuple(clients), in_series=in_series and privacy is None, min_survivors=fewest)
     finished = FederatedRun(learner=federation.learner, model=federation.model)
     while (step := federation.next_sum) is not None:
         together = _Together(step.layout)

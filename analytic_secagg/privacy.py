@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any, Protocol, Self, cast, runtime_checkable
 
@@ -81,6 +81,15 @@ def violates_sensitivity(learner: AnalyticLearner[Any], statistics: Any, n_rows:
     return int(np.trace(gram)) > n_rows * limit**2 or largest > n_rows * limit
 
 
+KEY_OF_SHARES = "promised_survivors"
+"""The key of ``min_noise_shares`` in bytes and files, which keep their spelling."""
+
+
+def _key(own: Field[Any]) -> str:
+    """Return a field's key in a plan's public form."""
+    return KEY_OF_SHARES if own.name == "min_noise_shares" else own.name
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyPlan:
     """What is promised, to whom, who adds the noise, and how the budget is divided; all of it public.
@@ -90,9 +99,9 @@ class PrivacyPlan:
         delta: its delta; below one over the number of records.
         unit: who is protected: one record, or one client with all its records.
         adjacency: what a neighbouring data set is.
-        promised_survivors: fewest clients of any released total, each of which adds its share of the noise; the sum
-            under the noise must keep this promise. 1 makes every upload private on its own. None lets the server add
-            the noise, for those who trust it with exact totals.
+        min_noise_shares: smallest number of clients in a released total, each of which adds a share of the noise; the
+            sum under the noise must release no total of fewer. 1 makes every upload private on its own. None lets the
+            server add the noise, for those who trust it with exact totals.
         colluders: clients among them whose shares count for nothing: at least 1 where clients are given what follows
             from a total, since each knows its own share.
         gram_share: part of the statistics' budget that goes to the Gram matrix.
@@ -111,7 +120,7 @@ class PrivacyPlan:
     delta: float = 1e-5
     unit: Unit = "record"
     adjacency: Adjacency = "add-remove"
-    promised_survivors: int | None
+    min_noise_shares: int | None
     colluders: int = 0
     gram_share: float = 0.3
     mean_share: float = 0.05
@@ -130,10 +139,10 @@ class PrivacyPlan:
             )
         if self.client_rows < 1:
             raise PrivacyError(f"a client is expected to hold at least 1 row, not {self.client_rows}")
-        if not 0 <= self.colluders < (math.inf if self.promised_survivors is None else self.promised_survivors):
+        if not 0 <= self.colluders < (math.inf if self.min_noise_shares is None else self.min_noise_shares):
             raise PrivacyError(
-                f"{self.colluders} colluders among {self.promised_survivors} promised survivors leave nobody whose "
-                "noise counts; tolerate fewer"
+                f"{self.colluders} colluders among {self.min_noise_shares} noise shares leave no share that counts; "
+                "tolerate fewer"
             )
 
     @property
@@ -162,7 +171,7 @@ class PrivacyPlan:
             )
         bounded = learner.bounded(self.row_terms)
         sums = bounded.bounded_sums(self.unit, self.adjacency)
-        if (len(sums) > 1 or sums[-1].given) and not self.colluders and (self.promised_survivors or 1) > 1:
+        if (len(sums) > 1 or sums[-1].given) and not self.colluders and (self.min_noise_shares or 1) > 1:
             raise PrivacyError(
                 f"{learner.name} gives clients what follows from a noisy total ({sums[0].label}), and each knows its "
                 "own share of the noise: the others' must suffice, so state at least 1 colluder"
@@ -192,7 +201,7 @@ class PrivacyPlan:
             for own, of_sum, noise in zip(sums, scales, noises, strict=True)
         )
         last, bits = [own for own in scales if own.has_gram][-1], sums[-1].fraction_bits
-        shares = None if self.promised_survivors is None else self.promised_survivors - self.colluders
+        shares = None if self.min_noise_shares is None else self.min_noise_shares - self.colluders
         private: Any = bounded.with_noise([of_sum.gram_sigma for of_sum in scales], shares)
         return PrivateForm(
             plan=self,
@@ -223,7 +232,7 @@ class PrivacyPlan:
 
     def to_public(self) -> dict[str, Any]:
         """All of it but the source of noise, by name: what parties agree on."""
-        return {own.name: getattr(self, own.name) for own in fields(self) if own.compare}
+        return {_key(own): getattr(self, own.name) for own in fields(self) if own.compare}
 
     @classmethod
     def of_public(cls, values: Mapping[str, Any]) -> Self:
@@ -234,16 +243,16 @@ class PrivacyPlan:
         """
         kinds: dict[str, type] = dict.fromkeys(("epsilon", "delta", "gram_share", "mean_share"), float)
         kinds |= {"unit": str, "adjacency": str, "nonnegative": bool}
-        named = {own.name for own in fields(cls) if own.compare}
+        names = {_key(own): own.name for own in fields(cls) if own.compare}
         right = all(
-            type(value) is kinds.get(name, int) or (name == "promised_survivors" and value is None)
+            type(value) is kinds.get(name, int) or (name == KEY_OF_SHARES and value is None)
             for name, value in values.items()
         )
-        if values.keys() != named or not right:
+        if values.keys() != names.keys() or not right:
             raise PrivacyError(
-                f"a privacy plan says {', '.join(sorted(named))}, each of its own kind, and nothing else"
+                f"a privacy plan says {', '.join(sorted(names))}, each of its own kind, and nothing else"
             )
-        return cls(**values)
+        return cls(**{names[key]: value for key, value in values.items()})
 
     def _scales(self, sums: tuple[BoundedSum, ...], total: Fraction) -> list[NoiseScales]:
         """Each sum's noise: ``mean_share`` for what only places rows, the rest for the others by their weights."""
@@ -254,9 +263,9 @@ class PrivacyPlan:
 
     def _noise(self, own: BoundedSum, scales: NoiseScales) -> CoordinateNoise | DistributedNoise:
         total = CoordinateNoise(levels=own.levels, variances=scales.variances)
-        if self.promised_survivors is None:
+        if self.min_noise_shares is None:
             return total
-        return DistributedNoise(total=total, min_noise_shares=self.promised_survivors, colluders=self.colluders)
+        return DistributedNoise(total=total, min_noise_shares=self.min_noise_shares, colluders=self.colluders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -348,11 +357,11 @@ class PrivateForm:
             f"{together.releases} noisy sums of {self.learner.name} together: epsilon {together.epsilon:.4g} (by "
             f"zCDP alone {together.epsilon_zcdp:.4g}) at delta {plan.delta:g} for one {plan.unit}, {plan.adjacency}."
         )
-        if plan.promised_survivors is None:
+        if plan.min_noise_shares is None:
             yield "The server adds the noise and sees exact totals: the promise is for those who see the model."
         else:
             yield (
-                f"Every client adds its share; the promise rests on at least {plan.promised_survivors} clients in "
+                f"Every client adds its share; the promise rests on at least {plan.min_noise_shares} clients in "
                 f"every total, of whom up to {plan.colluders} may collude with whoever sees it."
             )
         for release in self.releases:

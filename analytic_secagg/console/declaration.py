@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Generic, TypeVar
@@ -20,6 +21,7 @@ class _Option:
     help: str
     read: Callable[[str], Any] | None
     flag: str | None
+    old_flag: str | None
     metavar: str | None
     choices: Mapping[str, Any] | None
     shown: str | None
@@ -33,6 +35,7 @@ def option(
     *,
     default: Any = MISSING,
     flag: str | None = None,
+    old_flag: str | None = None,
     metavar: str | None = None,
     choices: Mapping[str, Any] | Iterable[str] | None = None,
     shown: str | None = None,
@@ -46,6 +49,7 @@ def option(
         read: makes the value of a text; None for a switch, whose default is False, and for plain choices.
         default: the value where the option is left out; without one the option is required.
         flag: its name with both dashes; the field's own name where it is left out.
+        old_flag: a name that it had in the last release; it is read with a ``DeprecationWarning`` and not shown.
         metavar: what stands for the value in the help.
         choices: the texts that it may be; as a mapping, with the value of each.
         shown: the default in words, where the value does not say it.
@@ -57,6 +61,7 @@ def option(
         help=help_text,
         read=read,
         flag=flag,
+        old_flag=old_flag,
         metavar=metavar,
         choices=known,
         shown=shown,
@@ -105,6 +110,17 @@ def add_options(parser: Any, declaration: type[Any]) -> None:
             parser.add_argument(one.name, **_settings(one))
         elif "option" in one.metadata:
             parser.add_argument(_flag(one), dest=one.name, **_settings(one))
+            if old := one.metadata["option"].old_flag:
+                settings = _settings(one) | {"help": argparse.SUPPRESS, "default": argparse.SUPPRESS}
+                parser.add_argument(old, dest=one.name, action=_Renamed, const=_flag(one), **settings)
+
+
+class _Renamed(argparse.Action):
+    """Read an option by the name that it had in the last release."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        warnings.warn(f"{option_string} is {self.const} now; write {self.const}", DeprecationWarning, stacklevel=2)
+        setattr(namespace, self.dest, values)
 
 
 def chosen(declaration: type[T], arguments: argparse.Namespace) -> T:

@@ -277,7 +277,7 @@ class RunSettings(StrictModel):
                 delta=self.delta,
                 unit=self.unit,
                 adjacency=self.adjacency,
-                promised_survivors=self.noise_survivors,
+                min_noise_shares=self.noise_survivors,
                 colluders=self.noise_colluders,
                 client_rows=self.client_rows,
             )

@@ -221,7 +221,7 @@ class _Setting:
         )
         promised = mode.guarantee(clients).min_survivors
         plan = PrivacyPlan(
-            epsilon=epsilon, promised_survivors=promised, colluders=COLLUDERS, nonnegative=data.is_nonnegative
+            epsilon=epsilon, min_noise_shares=promised, colluders=COLLUDERS, nonnegative=data.is_nonnegative
         )
         included = rng.random(len(canaries)) < 0.5
         parts = np.array_split(np.flatnonzero(included), promised)
@@ -244,7 +244,7 @@ class _Setting:
         guesses = round(GUESSED * len(scores)) // 2 * 2
         correct = guess_canaries(scores, included, guesses)
         sums = [*([mean] if mean else []), (last, found)]
-        assert plan.promised_survivors is not None
+        assert plan.min_noise_shares is not None
         return NoiseEvidence(
             name=name,
             title=f"{title}: {fault.title}" if fault else title,
@@ -253,7 +253,7 @@ class _Setting:
             delta=plan.delta,
             unit=plan.unit,
             adjacency=plan.adjacency,
-            promised_survivors=plan.promised_survivors,
+            promised_survivors=plan.min_noise_shares,
             colluders=plan.colluders,
             mode=self.mode.name,
             clients=CLIENTS,

@@ -70,7 +70,7 @@ def stated(run: Run, dataset: Dataset) -> Run:
         label=label,
         format=str(feature_format_of(run, dataset)),
         target_format=str(target_format) if dataset.is_regression else None,
-        promised_survivors=run.min_survivors,
+        min_noise_shares=run.min_survivors,
     )
 
 
@@ -132,12 +132,12 @@ def n_sums(run: Run, dataset: Dataset) -> int:
 
 
 def plan(run: Run, dataset: Dataset) -> PrivacyPlan:
-    """Return the promise of a run under noise; of one without noise, in private form, what bounds its rows."""
+    """Return the privacy plan of a run under noise; of one without noise, in private form, what bounds its rows."""
     terms = {name: getattr(run, name) for name in ("delta", "unit", "adjacency", *SHARES)}
-    promised = {"distributed": run.min_survivors, "local": 1}.get(run.trust or "")
+    shares = {"distributed": run.min_survivors, "local": 1}.get(run.trust or "")
     return PrivacyPlan(
         epsilon=1.0 if run.target_epsilon is None else run.target_epsilon,
-        promised_survivors=promised,
+        min_noise_shares=shares,
         colluders=(run.colluders or 0) if run.trust == "distributed" else 0,
         fraction_bits=feature_format_of(run, dataset).fraction_bits,
         nonnegative=dataset.is_nonnegative,

@@ -185,11 +185,11 @@ unless --option sets them; logistic takes d_phi random features where --option s
     delta: float = option("delta of every guarantee", number, default=1e-5, metavar="D")
     unit: Unit = option("who is protected", choices=UNITS, default="record")
     adjacency: Adjacency = option("neighbouring data sets", choices=ADJACENCIES, default="add-remove")
-    promised_survivors: int | None = option(
-        "fewest survivors of a released total; the noise is sized for them",
+    min_noise_shares: int | None = option(
+        "smallest number of clients that add a share of the noise to a released total; the noise is sized for them",
         count,
         default=None,
-        flag="--promise",
+        old_flag="--promise",
         metavar="N",
         shown="all that --dropout leaves",
     )

@@ -93,7 +93,7 @@ def statement(one: Budgets, dataset: DatasetRecord) -> Iterator[str]:
     )
     yield (
         f"Distributed: whoever sees the totals, and up to {first.colluders} colluding clients. It rests on at least "
-        f"{first.promised_survivors} of {first.clients} clients in every released total (the sum aborts below), on "
+        f"{first.min_noise_shares} of {first.clients} clients in every released total (the sum aborts below), on "
         "each of them adding its share, and on a secure sum that shows nothing but the total."
     )
     if "plain" in one.modes:

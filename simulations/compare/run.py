@@ -16,7 +16,7 @@ from analytic_secagg.modes import Mode, find_mode
 from secagg import PartyId
 from simulations.compare.dropouts import Dropouts
 from simulations.report.columns import Column
-from simulations.report.document import Count, FormatName, Natural, NotNegative, Positive, Record
+from simulations.report.document import Count, FormatName, Natural, NotNegative, Positive, Record, computed
 
 Trust = Literal["distributed", "central", "local", "non-private"]
 NOISY: tuple[Trust, ...] = ("distributed", "central", "local")
@@ -113,8 +113,8 @@ class Run(Record, title="asked"):
     """Part of the statistics' budget that goes to the Gram matrix; null for dpsgd, here and below."""
     mean_share: float | None = None
     """Part of the whole budget that buys the rows' mean."""
-    promised_survivors: Count | None = None
-    """Fewest clients of any total that is released; null where clients do not share the noise."""
+    min_noise_shares: Count | None = None
+    """Smallest number of clients that add a share of the noise to a released total; null where clients add none."""
     colluders: Natural | None = None
     """Clients whose noise counts for nothing."""
     evaluate: Annotated[bool, Field(exclude=True)] = False
@@ -164,35 +164,39 @@ class Run(Record, title="asked"):
         """Fewest clients of a total that clients' own noise needs; None of others."""
         if self.trust != "distributed":
             return None
-        return self.stays if self.promised_survivors is None else self.promised_survivors
+        return self.stays if self.min_noise_shares is None else self.min_noise_shares
+
+    @computed
+    def promised_survivors(self) -> Count | None:
+        """Deprecated name of min_noise_shares; the next version leaves it out."""
+        return self.min_noise_shares
 
     def mode_of_sums(self) -> Mode:
         """Return the mode; its sparse graphs are planned for the run's dropouts.
 
         Raises:
-            UsageError: no such mode, an option that it does not have, a cohort that it cannot serve, or a promise that
-                cannot be kept.
+            UsageError: no such mode, an option that it does not have, a cohort that it cannot serve, or more noise
+                shares than clients that stay.
         """
         mode = replace(find_mode(self.mode).with_options(**self.mode_options), promised=self.dropouts.promise)
-        promised, colluders = self.min_survivors, self.colluders or 0
-        if promised is not None and not 1 <= promised <= self.stays:
+        shares, colluders = self.min_survivors, self.colluders or 0
+        if shares is not None and not 1 <= shares <= self.stays:
             raise UsageError(
-                f"{promised} survivors are promised and {self.stays} of {self.clients} stay: no total would be "
-                "released. Promise fewer; each client then adds more noise"
+                f"{shares} noise shares are the minimum and {self.stays} of {self.clients} clients stay: no total "
+                "would be released. Lower --min-noise-shares; each client then adds more noise"
             )
-        self.dropouts.check(mode, self.parties, min_survivors=promised)
-        if promised is None:
+        self.dropouts.check(mode, self.parties, min_survivors=shares)
+        if shares is None:
             return mode
-        assumed = mode.guarantee(self.parties, min_survivors=promised).assumed_colluders
+        assumed = mode.guarantee(self.parties, min_survivors=shares).assumed_colluders
         if colluders < assumed:
             raise UsageError(
                 f"{mode.name} of {self.clients} clients is planned for {assumed} that collude, who know their "
                 f"shares of the noise, and --colluders is {colluders}: state {assumed}, or ask fewer clients"
             )
-        if colluders >= promised:
+        if colluders >= shares:
             raise UsageError(
-                f"{colluders} colluders among {promised} promised survivors leave nobody whose noise counts; "
-                "tolerate fewer"
+                f"{colluders} colluders among {shares} noise shares leave no share that counts; tolerate fewer"
             )
         return mode
 

@@ -105,7 +105,7 @@ def test_what_lda_cannot_be_is_refused(changes: dict[str, Any], message: str) ->
 
 def test_no_noise_and_no_real_targets() -> None:
     with pytest.raises(SpecificationError, match="lda"):
-        PrivacyPlan(epsilon=1.0, delta=1e-5, promised_survivors=2).apply(LDA(**SIZES, columns=COLUMNS))
+        PrivacyPlan(epsilon=1.0, delta=1e-5, min_noise_shares=2).apply(LDA(**SIZES, columns=COLUMNS))
     settings = LearnerSettings(
         n_features=6, n_classes=4, feature_format=FORMAT, max_rows=9, max_clients=2, target_format=FORMAT
     )

@@ -240,7 +240,7 @@ def _nested(depth: int) -> list[Any]:
 @pytest.mark.parametrize("read", [learner_in, model_from_bytes])
 @pytest.mark.parametrize("bounds", [[], "", _nested(600)], ids=["no bounds", "no text", "lists within lists"])
 def test_a_row_map_without_bounds_is_refused_as_the_files_fault(bounds, read):
-    learner = PrivacyPlan(epsilon=1.0, promised_survivors=3, colluders=1).apply(LEARNERS["afl"]).learner
+    learner = PrivacyPlan(epsilon=1.0, min_noise_shares=3, colluders=1).apply(LEARNERS["afl"]).learner
     content = model_to_bytes(learner, learner.init())
     changed = _rewritten(content, lambda d, a: d["configuration"]["row_map"]["row_map"].update(client_bounds=bounds))
     with pytest.raises(ModelFileError, match="the configuration of afl cannot be used"):

@@ -127,7 +127,7 @@ def test_a_class_of_few_rows_or_of_one_client_is_refused() -> None:
 
 def test_no_noise_no_layers_and_one_class_a_row() -> None:
     with pytest.raises(SpecificationError, match="naive-bayes"):
-        PrivacyPlan(epsilon=1.0, delta=1e-5, promised_survivors=2).apply(WHOLE)
+        PrivacyPlan(epsilon=1.0, delta=1e-5, min_noise_shares=2).apply(WHOLE)
     with pytest.raises(SpecificationError, match="scores of naive-bayes are quadratic in a row"):
         to_torch(WHOLE, fit_pooled(WHOLE, rows()))
     with pytest.raises(InvalidRowsError, match="naive-bayes needs one class a row"):

@@ -179,7 +179,7 @@ def test_what_qda_cannot_be_is_refused(changes: dict[str, Any], message: str) ->
 
 def test_no_noise_no_real_targets_no_layers_and_one_class_a_row() -> None:
     with pytest.raises(SpecificationError, match="qda"):
-        PrivacyPlan(epsilon=1.0, delta=1e-5, promised_survivors=2).apply(WHOLE)
+        PrivacyPlan(epsilon=1.0, delta=1e-5, min_noise_shares=2).apply(WHOLE)
     settings = LearnerSettings(
         n_features=D, n_classes=C, feature_format=FORMAT, max_rows=9, max_clients=2, target_format=FORMAT
     )

@@ -198,7 +198,7 @@ def test_what_cannot_be_chosen_is_refused() -> None:
     with pytest.raises(InvalidRowsError, match=r"counted for labels of shape \(n,\), not \(.*, 2\)"):
         CLASSES.client_statistics(list(steps(CLASSES, [ClientRows(X, LABEL)]))[1], ClientRows(X, np.zeros((90, 2))))
     with pytest.raises(PrivacyError, match="no private form"):
-        PrivacyPlan(epsilon=1.0, promised_survivors=5).apply(CLASSES)
+        PrivacyPlan(epsilon=1.0, min_noise_shares=5).apply(CLASSES)
     assert CLASSES.head.target_format == LABELS
 
 

@@ -361,7 +361,7 @@ def test_weights_are_for_those_who_agreed_and_have_room() -> None:
 
 
 def test_noise_is_for_rows_that_count_once() -> None:
-    plan = PrivacyPlan(epsilon=1.0, promised_survivors=5)
+    plan = PrivacyPlan(epsilon=1.0, min_noise_shares=5)
     with pytest.raises(PrivacyError, match="no private form"):
         plan.apply(weighted(LINEAR, max_weight=8))
     bounded = replace(LINEAR, row_map=RowMap.of(RowTerms(fraction_bits=8)))

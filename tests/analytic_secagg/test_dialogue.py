@@ -81,7 +81,7 @@ def test_a_total_that_the_policy_refuses_changes_nothing_and_a_better_one_is_tak
 
 @pytest.mark.parametrize(
     ("learner", "privacy"),
-    [(DEEP, None), (replace(AFL_, ri_gamma=0.0), PrivacyPlan(epsilon=8.0, promised_survivors=3, colluders=1))],
+    [(DEEP, None), (replace(AFL_, ri_gamma=0.0), PrivacyPlan(epsilon=8.0, min_noise_shares=3, colluders=1))],
     ids=["of other features", "noisy"],
 )
 def test_a_total_of_too_few_clients_is_refused_where_its_rows_are_not_judged(
@@ -155,7 +155,7 @@ def test_clients_of_which_each_may_hold_some_rows_fit_the_sum_together() -> None
 def test_clients_in_one_process_whose_rows_exceed_the_learner_s_get_no_total(mode: str) -> None:
     """A learner that withholds its row count does not notice: here every sum wraps, to a total within all bounds."""
     linear = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("Q3.5"), max_rows=127, ridge=1.0)
-    learner = PrivacyPlan(epsilon=8.0, promised_survivors=3, colluders=1).apply(linear).learner
+    learner = PrivacyPlan(epsilon=8.0, min_noise_shares=3, colluders=1).apply(linear).learner
     with pytest.raises(InvalidRowsError, match=r"client \d: with these rows the clients' sum may leave the bound"):
         federate({party: rows(1, 110) for party in range(1, 8)}, learner, mode)
     parts = {1: rows(1, 100), 2: rows(2, 26), 3: rows(3, 1)}  # however uneven
@@ -168,7 +168,7 @@ def test_clients_in_one_process_whose_rows_exceed_the_learner_s_get_no_total(mod
 def test_a_private_run_charges_its_ledger_before_any_vector_is_made(tmp_path: Path) -> None:
     """The first run spends the budget; the second is refused before a client has computed anything."""
     learner = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("UQ1.8"), max_rows=100, ridge=0.01)
-    plan = PrivacyPlan(epsilon=2.0, promised_survivors=3, colluders=1, nonnegative=True)
+    plan = PrivacyPlan(epsilon=2.0, min_noise_shares=3, colluders=1, nonnegative=True)
     budget = Budget(epsilon=2.0, delta=1e-5, unit="record", adjacency="add-remove", population="these rows")
     ledger = Ledger.create(tmp_path / "ledger", budget)
     rng = np.random.default_rng(0)
@@ -200,12 +200,12 @@ def test_exact_runs_cost_a_ledger_nothing(tmp_path: Path) -> None:
 def test_a_sum_that_cannot_keep_the_plan_s_promise_costs_nothing(tmp_path: Path, mode: str) -> None:
     """A mode asks for as many survivors as the noise counts on; of more than there are clients none can be."""
     learner = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("UQ1.8"), max_rows=100, ridge=0.01)
-    plan = PrivacyPlan(epsilon=2.0, promised_survivors=6, colluders=1, nonnegative=True)
+    plan = PrivacyPlan(epsilon=2.0, min_noise_shares=6, colluders=1, nonnegative=True)
     budget = Budget(epsilon=2.0, delta=1e-5, unit="record", adjacency="add-remove", population="these rows")
     ledger = Ledger.create(tmp_path / "ledger", budget)
     clients = {party: ClientRows(np.ones((2, 3)), np.array([0, 1])) for party in range(1, 6)}
     with pytest.raises(ConfigurationError, match=r"min_survivors|a total of 5 clients never holds 6"):
         run_federation(learner, clients, MODES[mode], privacy=plan, ledger=ledger)
     assert ledger.releases == ()
-    run_federation(learner, clients, MODES[mode], privacy=replace(plan, promised_survivors=5), ledger=ledger)
+    run_federation(learner, clients, MODES[mode], privacy=replace(plan, min_noise_shares=5), ledger=ledger)
     assert len(ledger.releases) == 2

@@ -335,7 +335,7 @@ STATEMENTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "another mode": (lambda said: said.update(mode="plain"), 'states {"mode":"plain"}, and from its settings follows'),
     "another mode, and settings that fit": (as_plain, 'states {"mode":"plain"}, and from the invitation follows'),
     "noise": (
-        lambda said: said.update(privacy=PrivacyPlan(epsilon=0.1, promised_survivors=3).to_public()),
+        lambda said: said.update(privacy=PrivacyPlan(epsilon=0.1, min_noise_shares=3).to_public()),
         'from its settings follows {"privacy":null}',
     ),
     "noise, and settings that fit": (with_noise, 'from the invitation follows {"privacy":null}'),

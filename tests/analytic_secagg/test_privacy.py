@@ -31,12 +31,12 @@ LINEAR = AFL(n_features=6, n_targets=3, feature_format=FORMAT, max_rows=100, rid
 DEEP = DeepAFL(n_features=6, n_targets=3, feature_bound=1.0, max_rows=100, n_layers=1, d_phi=8, d_f=7)
 FEDHIP = FedHiP(n_features=6, n_targets=3, feature_format=FORMAT, max_rows=100, ridge=0.01)
 COUNTS = SAFLe(n_features=6, n_classes=3, max_rows=100, thresholds=FixedThresholds.evenly(0.0, 1.0, 8))
-PLAN = PrivacyPlan(epsilon=2.0, promised_survivors=4, colluders=1, nonnegative=True)
-CLIENTS = PrivacyPlan(epsilon=2.0, promised_survivors=4, colluders=1, unit="client", client_rows=20)
+PLAN = PrivacyPlan(epsilon=2.0, min_noise_shares=4, colluders=1, nonnegative=True)
+CLIENTS = PrivacyPlan(epsilon=2.0, min_noise_shares=4, colluders=1, unit="client", client_rows=20)
 PRICED: list[tuple[PrivacyPlan, Any, list[str]]] = [
     (PLAN, LINEAR, ["mean", "statistics"]),
     (replace(PLAN, mean_share=0.0), LINEAR, ["statistics"]),
-    (replace(PLAN, promised_survivors=None), LINEAR, ["mean", "statistics"]),
+    (replace(PLAN, min_noise_shares=None), LINEAR, ["mean", "statistics"]),
     (replace(PLAN, adjacency="replace-one"), LINEAR, ["mean", "statistics"]),
     (CLIENTS, LINEAR, ["mean", "statistics"]),
     (replace(CLIENTS, adjacency="replace-one", mean_share=0.0), LINEAR, ["statistics"]),
@@ -57,7 +57,7 @@ def test_the_bill_is_known_before_anything_is_sent_and_uses_the_budget(
     words = private.explain()
     assert f"{len(labels)} noisy sums of {learner.name} together: epsilon 2 " in words
     assert f"for one {plan.unit}, {plan.adjacency}" in words
-    assert ("The server adds" if plan.promised_survivors is None else "at least 4 clients") in words
+    assert ("The server adds" if plan.min_noise_shares is None else "at least 4 clients") in words
     assert all(f"{label}: rho " in words for label in labels)
     assert min(private.sigma_gram, private.sigma_cross) > 0
     if labels[0] == "mean":
@@ -177,7 +177,7 @@ def test_a_client_that_is_given_a_noisy_total_takes_its_own_share_off(
         with pytest.raises(PrivacyError, match=rf"a noisy total \({seen}\).* so state at least 1 colluder"):
             trusting.apply(learner)
     for alone in (1, None):  # each share suffices, or the server adds the noise
-        replace(trusting, promised_survivors=alone).apply(learner)
+        replace(trusting, min_noise_shares=alone).apply(learner)
     for noise in replace(trusting, colluders=1).apply(learner).noises:
         assert isinstance(noise, DistributedNoise)
         refused = DistributedNoise(total=noise.total, min_noise_shares=4)
@@ -232,7 +232,7 @@ def test_what_cannot_be_priced_is_refused_by_name(
         ({"gram_share": 1.0}, "between 0 and 1"),
         ({"mean_share": 1.0}, "0 to below 1"),
         ({"client_rows": 0}, "at least 1 row"),
-        ({"colluders": 4}, "4 colluders among 4 promised survivors leave nobody"),
+        ({"colluders": 4}, "4 colluders among 4 noise shares leave no share"),
         ({"colluders": -1}, "colluders"),
     ],
 )

@@ -203,7 +203,7 @@ def says_else(store: Callable[[], Store]) -> bool:
 
 def is_spent_twice(of: Callable[[Path], Ledger]) -> bool:
     """Return whether a budget for one release pays for two."""
-    plan = PrivacyPlan(epsilon=1.0, promised_survivors=3, colluders=1)
+    plan = PrivacyPlan(epsilon=1.0, min_noise_shares=3, colluders=1)
     learner = AFL(n_features=2, n_targets=2, feature_format=RowFormat(integer_bits=2, fraction_bits=4), max_rows=64)
     release = plan.apply(learner).releases[-1]
     enough = 1.01 * guarantee([release], plan.delta).epsilon

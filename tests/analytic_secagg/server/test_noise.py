@@ -47,7 +47,7 @@ from secagg.encoding import length_prefixed
 from secagg.errors import ConsentRefusedError, SecureSumError
 
 NOISE = {"epsilon": 8.0, "noise-survivors": 3, "noise-colluders": 1}
-PLAN = PrivacyPlan(epsilon=8.0, promised_survivors=3, colluders=1)
+PLAN = PrivacyPlan(epsilon=8.0, min_noise_shares=3, colluders=1)
 
 
 def ledger(trial: Trial, party: int) -> Ledger:
@@ -160,8 +160,8 @@ def test_a_sum_that_the_journal_refuses_costs_nothing(trial: Trial) -> None:
     [
         (replace(PLAN, epsilon=9.0), "epsilon of at most 8 at delta 1e-05 .* cost .* together"),
         (replace(PLAN, adjacency="replace-one"), "what came is for: record, replace-one"),
-        (replace(PLAN, promised_survivors=None), "takes part in .*masked.noise.* only, not in masked.central-noise"),
-        (replace(PLAN, promised_survivors=4), "counts on 4 survivors and masked releases totals of 3"),
+        (replace(PLAN, min_noise_shares=None), "takes part in .*masked.noise.* only, not in masked.central-noise"),
+        (replace(PLAN, min_noise_shares=4), "counts on 4 survivors and masked releases totals of 3"),
         (None, "takes part in .* only, not in masked"),
     ],
 )

@@ -152,7 +152,7 @@ def test_a_site_declines_a_private_form_whose_totals_would_be_exact(trial: Trial
     edit(trial, 1, ('learners = ["afl"]', f'learners = ["{name}"]'))
     settings = RunSettings.of(template_settings() | {"learner": name})
     learner: Any = settings.build_learner(5)
-    plan = PrivacyPlan(epsilon=8.0, promised_survivors=3, colluders=1)
+    plan = PrivacyPlan(epsilon=8.0, min_noise_shares=3, colluders=1)
     for private in (plan.bounded(learner), plan.apply(learner).learner):
         with pytest.raises(DeclinedError, match="maps rows for sums with noise, and this sum has none"):
             site(trial, 1).join(proposal(private))

@@ -117,7 +117,7 @@ WRONG = {
     "compare --baselines dpsgd --epsilon 1 --option batch_size=3": "batch size",
     "compare --mean-share 0.5": "--epsilon",
     "compare --epsilon 0": "--epsilon",
-    "compare --epsilon 1 --promise 4": "4 survivors",
+    "compare --epsilon 1 --min-noise-shares 4": "4 noise shares",
     "compare --epsilon 1 --gram-share 1": "--gram-share",
     "compare --epsilon 1 --learner lda": "lda",
     "compare --epsilon 1 --learner deepafl --option gamma=1": "gamma",

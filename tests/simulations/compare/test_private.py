@@ -217,16 +217,16 @@ def test_personal_models_from_a_noisy_total_need_a_colluder(digits: Dataset) -> 
 
 
 def test_more_survivors_than_promised_cost_accuracy_not_privacy(digits: Dataset) -> None:
-    run = small(promised_survivors=10, colluders=2, dropout=0.1)
+    run = small(min_noise_shares=10, colluders=2, dropout=0.1)
     record = under_noise(digits, run, (1.0,), seeds=range(1)).of("distributed", 1.0).first
-    assert (record.survivors, record.promised_survivors, record.colluders) == (18, 10, 2)
+    assert (record.survivors, record.min_noise_shares, record.colluders) == (18, 10, 2)
     assert record.epsilon is not None
     assert record.epsilon <= 1.0
 
 
 def test_replacing_one_needs_more_noise_and_signs_matter(digits: Dataset) -> None:
     learner = build(small(), digits)
-    plan = PrivacyPlan(epsilon=1.0, promised_survivors=None, mean_share=0.0, nonnegative=True)
+    plan = PrivacyPlan(epsilon=1.0, min_noise_shares=None, mean_share=0.0, nonnegative=True)
     one = plan.apply(learner)
     replaced = replace(plan, adjacency="replace-one").apply(learner)
     signed = replace(plan, adjacency="replace-one", nonnegative=False).apply(learner)
@@ -238,8 +238,8 @@ def test_replacing_one_needs_more_noise_and_signs_matter(digits: Dataset) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"colluders": 20}, "nobody whose noise counts"),
-        ({"promised_survivors": 19, "dropout": 0.2}, "19 survivors are promised and 16"),
+        ({"colluders": 20}, "no share that counts"),
+        ({"min_noise_shares": 19, "dropout": 0.2}, "19 noise shares are the minimum and 16"),
         ({"clients": 2, "dropout": 0.9}, "masked needs 2 of 2 clients .* leaves 1:"),
         ({"clients": 200}, "planned for 20 that collude.*--colluders is 1: state 20"),
     ],
@@ -301,13 +301,15 @@ def test_json_and_table_say_the_same(compared: Comparison, comparison: Budgets) 
 
 
 def test_arguments_become_runs(digits: Dataset) -> None:
-    line = "--epsilon 4,1 --adjacency replace-one --seeds 1 --promise 8 --clients 10 --modes masked"
+    line = "--epsilon 4,1 --adjacency replace-one --seeds 1 --min-noise-shares 8 --clients 10 --modes masked"
     found = [run for task in asked_for(line, digits) for run in task.runs]
     assert found[0].trust is None
     assert [run.target_epsilon for run in found[1:]] == [None, 1.0, 1.0, 1.0, 4.0, 4.0, 4.0]
     assert [run.trust for run in found[1:5]] == ["non-private", *NOISY]
-    assert {(run.promised_survivors, run.ridge, run.split) for run in found[1:]} == {(8, 0.01, "drawn")}
+    assert {(run.min_noise_shares, run.ridge, run.split) for run in found[1:]} == {(8, 0.01, "drawn")}
     assert {run.partition for run in found} == {"dirichlet:0.1"}
+    with pytest.warns(DeprecationWarning, match="--promise is --min-noise-shares now"):
+        assert asked_for(line.replace("--min-noise-shares", "--promise"), digits) == asked_for(line, digits)
     with pytest.raises(SystemExit):
         options("--epsilon 0,1")
     with pytest.raises(SystemExit):

@@ -61,7 +61,7 @@ def test_a_record_is_its_run_and_what_came_of_it(wine: Dataset, kind: str) -> No
         needs("opacus")
     run = RUNS[kind]
     record = execute(run, wine)
-    written_out = {"label", "format", "promised_survivors", *(("options", "ridge") if run.is_baseline else ())}
+    written_out = {"label", "format", "min_noise_shares", *(("options", "ridge") if run.is_baseline else ())}
     for name in Run.model_fields.keys() - written_out:
         assert getattr(record, name) == getattr(run, name), name
     assert (record.label, record.clients) == (run.label or run.learner, 6)
