@@ -252,7 +252,7 @@ class Averaging:
             "test_accuracy": trained.accuracies[-1],
             "best_test_accuracy": max(trained.accuracies),
             "messages_per_client": settings.rounds,
-            "heavy_messages_per_client": settings.rounds,
+            "vector_messages_per_client": settings.rounds,
             "bytes_up_per_client": sent,
             "bytes_down_per_client": sent,
             "client_seconds": trained.client_seconds,

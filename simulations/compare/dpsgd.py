@@ -117,7 +117,7 @@ class DPSGD:
             "epsilon": spent,
             "noise_multiplier": multiplier,
             "messages_per_client": n_steps,
-            "heavy_messages_per_client": n_steps,
+            "vector_messages_per_client": n_steps,
             "bytes_up_per_client": n_steps * (data.n_features + 1) * n_classes * PARAMETER_BYTES,
             "client_seconds": seconds / run.clients,
             "wall_seconds": seconds,

@@ -279,7 +279,7 @@ class _ClosedForm:
         clients = [federation.costs[party] for party in sorted(set().union(*federation.survivors))]
         return {
             "messages_per_client": max(cost.messages_up for cost in clients),
-            "heavy_messages_per_client": max(cost.vector_messages for cost in clients),
+            "vector_messages_per_client": max(cost.vector_messages for cost in clients),
             "messages_per_sum": tuple(_messages_per_sum(federation)),
             "bytes_up_per_client": max(cost.bytes_up for cost in clients),
             "bytes_down_per_client": max(cost.bytes_down for cost in clients),

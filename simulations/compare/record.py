@@ -19,6 +19,7 @@ from simulations.report.document import (
     Positive,
     Record,
     Sha256,
+    computed,
 )
 
 Cost = Literal["bytes", "messages", "seconds"]
@@ -104,9 +105,11 @@ class RunRecord(Run, title="run"):
     uncertified: tuple[str, ...] = ()
     """Solved arrays whose bits are this machine's, each by name with how it was solved; personal weights among them.
     Empty where certified is true."""
-    messages_per_client: Annotated[Count, Column(heading="messages\n(heavy)", in_brackets="heavy_messages_per_client")]
+    messages_per_client: Annotated[
+        Count, Column(heading="messages\n(vector)", in_brackets="vector_messages_per_client")
+    ]
     """Messages a client sent over all sums; the most of any client that took part. Of a gradient method its rounds."""
-    heavy_messages_per_client: Count
+    vector_messages_per_client: Count
     """Those of them that carry a vector of the learner's size."""
     messages_per_sum: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
     """Messages of a client in each sum, in order; the most of any client whose vector is in it. Fewer from the second
@@ -182,6 +185,11 @@ class RunRecord(Run, title="run"):
     non-private runs, which are not compared."""
     explanation: Annotated[str | None, Field(exclude=True)] = None
     """What the protocol says about the largest sum."""
+
+    @computed
+    def heavy_messages_per_client(self) -> Count:
+        """Deprecated name of vector_messages_per_client; the next version leaves it out."""
+        return self.vector_messages_per_client
 
     @property
     def quality(self) -> float:

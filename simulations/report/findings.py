@@ -166,7 +166,7 @@ def _messages(comparison: Comparison) -> Iterator[Finding]:
     for run in comparison.exact:
         each = run.messages_per_sum or ()
         sums = f" in {run.sums} sums ({_counted(each)})" if len(each) > 1 else ""
-        asked = f"heavy messages {run.heavy_messages_per_client}, messages {run.messages_per_client}{sums}"
+        asked = f"vector messages {run.vector_messages_per_client}, messages {run.messages_per_client}{sums}"
         said.setdefault(f"{run.mode}: {asked}", []).append(run.label)
     for asked, learners in said.items():
         whose = f" [{', '.join(dict.fromkeys(learners))}]" if len(comparison.learners) > 1 else ""

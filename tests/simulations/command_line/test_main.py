@@ -67,7 +67,7 @@ def test_every_learner_over_every_kind_of_mode_on_digits(tmp_path: Path, capsys:
         plain, masked, committee = (run["messages_per_sum"] for run in runs)
         assert masked == [4] + [2] * (len(plain) - 1)
         assert committee == plain == [1] * len(plain)
-        assert {run["heavy_messages_per_client"] for run in runs} == {len(plain)}
+        assert {run["vector_messages_per_client"] for run in runs} == {len(plain)}
     assert "all 24 runs equal the pooled model" in capsys.readouterr().out
 
 
@@ -120,7 +120,7 @@ def test_one_command_shows_baselines_and_explanations(capsys: pytest.CaptureFixt
     assert main(comparing(*arguments)) == 0
     text = capsys.readouterr().out
     assert re.search(r"^baseline +fedavg +4 dirichlet:0.1", text, flags=re.MULTILINE)
-    assert "committee: heavy messages 1, messages 1" in text
+    assert "committee: vector messages 1, messages 1" in text
     assert "afl, bfv, 4 clients, largest sum:" in text
     assert "128-bit security" in text
 

@@ -268,9 +268,9 @@ def test_numbers_of_a_run_are_what_they_say() -> None:
     data = bundled("breast_cancer")
     plain, masked, committee = compare(data, settings(ridge=0.01)).runs
     assert (plain.mode, masked.mode, plain.sums, plain.clients) == ("plain", "masked", 1, 6)
-    assert (plain.messages_per_client, plain.heavy_messages_per_client) == (1, 1)
-    assert (masked.messages_per_client, masked.heavy_messages_per_client) == (4, 1)
-    assert (committee.messages_per_client, committee.heavy_messages_per_client) == (1, 1)
+    assert (plain.messages_per_client, plain.vector_messages_per_client) == (1, 1)
+    assert (masked.messages_per_client, masked.vector_messages_per_client) == (4, 1)
+    assert (committee.messages_per_client, committee.vector_messages_per_client) == (1, 1)
     assert committee.helpers == 2
     four = {"mode_options": {"helpers": 4, "corrupt": 1}}
     (of_four,) = compare(data, settings(modes=("committee",), ridge=0.01, **four)).runs
@@ -292,7 +292,7 @@ def test_one_message_of_each_client_is_enough_for_single_sums() -> None:
     for chosen in (even, learner("afl"), learner("fedhip")):
         one = several(chosen, modes=("committee",))
         (run,) = compare(small_digits(), one).runs
-        assert (run.sums, run.messages_per_client, run.heavy_messages_per_client) == (1, 1, 1)
+        assert (run.sums, run.messages_per_client, run.vector_messages_per_client) == (1, 1, 1)
         assert run.bitwise_equal_to_pooled
 
 

@@ -285,7 +285,7 @@ def test_the_table_has_a_line_for_each_run_and_the_hash_below(comparison: Compar
         assert cells[:5] == [run.mode, run.learner, str(run.clients), run.partition, str(run.survivors)]
         assert f"{run.test_accuracy:.2%}" in cells
         assert "yes" in cells
-        assert f"{run.messages_per_client} ({run.heavy_messages_per_client})" in line
+        assert f"{run.messages_per_client} ({run.vector_messages_per_client})" in line
     assert f"one weights hash in all runs: {comparison.runs[0].weights_sha256}" in text
     assert "all 8 runs equal the pooled model of the surviving clients, bit for bit" in text
 
@@ -310,13 +310,13 @@ def test_the_tables_show_personal_models_and_mark_baselines(full: Comparison) ->
 
 def test_the_words_below_the_table_count_messages_and_explain(comparison: Comparison, full: Comparison) -> None:
     said = [finding for _, finding in findings(comparison)]
-    assert "masked: heavy messages 1, messages 4" in said
-    assert "committee: heavy messages 1, messages 1 [afl, fedhip]" in [finding for _, finding in findings(full)]
+    assert "masked: vector messages 1, messages 4" in said
+    assert "committee: vector messages 1, messages 1 [afl, fedhip]" in [finding for _, finding in findings(full)]
     several = comparison.runs[0].model_copy(
         update={"sums": 4, "messages_per_sum": (4, 2, 2, 2), "messages_per_client": 10}
     )
     said = [finding for _, finding in findings(comparison.model_copy(update={"runs": (several,)}))]
-    assert "plain: heavy messages 1, messages 10 in 4 sums (4, 3 x 2)" in said
+    assert "plain: vector messages 1, messages 10 in 4 sums (4, 3 x 2)" in said
     assert list(full.explanations) == [
         f"{learner}, {mode}, 4 clients" for learner in ("afl", "fedhip") for mode in ("plain", "masked", "committee")
     ]
