@@ -4,8 +4,8 @@
 powers of two is exact, so products of such numbers are products of integers.
 
 **Products are exact.** Partial sums of |x| |m| up to 2^53 units are float64 numbers, so BLAS returns the exact sum in
-whatever order and with whatever kernel. Rows too large for that are cut into limbs and their products added in int64;
-rows whose products leave 2^62 units are refused. Which of the two ways is taken changes no bit.
+whatever order and with whatever kernel. Rows too large for that are cut into radix digits, whose products are added in
+int64; rows whose products leave 2^62 units are refused. Which of the two ways is taken changes no bit.
 
 **Activations are correctly rounded**: sigma(z) is the multiple of 2^-f nearest to the real value, ties to the even
 one. A float64 value decides all but those few within 2^-44 |z| of the middle between two multiples. Those are decided
@@ -44,7 +44,7 @@ SCORE_BITS, LEAST_SCORE = 20, -24.0
 """A softmax takes scores in units of 2^-20, and those of 24 and more below a row's largest as 24 below."""
 
 EXACT_BITS, WIDEST_BITS = 53, 62
-"""Integers up to 2^53 are float64 numbers; products up to 2^62 are added from limbs in int64."""
+"""Integers up to 2^53 are float64 numbers; products up to 2^62 are added from radix digits in int64."""
 
 BLOCK_ROWS, CHUNK_ENTRIES = 512, 2**15
 """Rows of one product, and entries of one activation, whose passes stay in a core's cache."""
@@ -115,7 +115,7 @@ class FixedMatrix:
         if self.biases is not None:
             self.biases.setflags(write=False)
         sums = np.ldexp(np.abs(self.values).sum(axis=0), self.fraction_bits).astype(np.int64)
-        if self.limb_bits_of(sums) < 1:
+        if self.digit_bits_of(sums) < 1:
             raise SpecificationError(f"a matrix of {self.values.shape} is too wide for exact products; use fewer rows")
         object.__setattr__(self, "sums", sums)
 
@@ -142,13 +142,13 @@ class FixedMatrix:
         return np.ldexp(self.values, self.fraction_bits).astype(np.int64)
 
     @property
-    def limb_bits(self) -> int:
+    def digit_bits(self) -> int:
         """How many bits a row's entry may have in one product that is exact in float64."""
-        return self.limb_bits_of(self.sums)
+        return self.digit_bits_of(self.sums)
 
     @staticmethod
-    def limb_bits_of(sums: IntMatrix) -> int:
-        """``limb_bits`` of a matrix with these column sums."""
+    def digit_bits_of(sums: IntMatrix) -> int:
+        """``digit_bits`` of a matrix with these column sums."""
         return EXACT_BITS - int(sums.max(initial=0)).bit_length()
 
 
@@ -222,9 +222,9 @@ def _product(values: FloatMatrix, fraction_bits: int, matrix: FixedMatrix) -> tu
             largest=largest,
         )
     total = np.zeros((len(values), matrix.values.shape[1]), dtype=np.int64)
-    for shift, limb in _limbs(np.ldexp(values, fraction_bits).astype(np.int64), matrix.limb_bits):
-        product = np.ldexp(limb @ matrix.values, matrix.fraction_bits).astype(np.int64)
-        check_product(limb.astype(np.int64), matrix.units, product)
+    for shift, digit in _radix_digits(np.ldexp(values, fraction_bits).astype(np.int64), matrix.digit_bits):
+        product = np.ldexp(digit @ matrix.values, matrix.fraction_bits).astype(np.int64)
+        check_product(digit.astype(np.int64), matrix.units, product)
         total += product << shift
     if matrix.biases is not None:
         total += biases << fraction_bits
@@ -235,8 +235,8 @@ def _largest(values: FloatMatrix) -> float:
     return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
 
 
-def _limbs(units: IntMatrix, width: int) -> Iterator[tuple[int, FloatMatrix]]:
-    """Integers as a sum of limb 2^shift with |limb| <= 2^width, as float64."""
+def _radix_digits(units: IntMatrix, width: int) -> Iterator[tuple[int, FloatMatrix]]:
+    """Yield (shift, digit): the integers are the sum of digit 2^shift, with |digit| <= 2^width, as float64."""
     shift = 0
     while units.max(initial=0) > 1 << width or units.min(initial=0) < -(1 << width):
         yield shift, (units & ((1 << width) - 1)).astype(np.float64)
@@ -246,12 +246,12 @@ def _limbs(units: IntMatrix, width: int) -> Iterator[tuple[int, FloatMatrix]]:
 
 def quadratic_forms(gram: IntMatrix, matrix: FixedMatrix) -> list[int]:
     """m_j^T G m_j for every column of ``matrix``, exact integers in units of G and of the matrix squared."""
-    units, width = np.ldexp(matrix.values, matrix.fraction_bits), matrix.limb_bits
+    units, width = np.ldexp(matrix.values, matrix.fraction_bits), matrix.digit_bits
     totals = [0] * units.shape[1]
-    for shift, limb in _limbs(gram, width):
-        product = (limb @ units).astype(np.int64)
-        check_product(limb.astype(np.int64), matrix.units, product)
-        for more, part in _limbs(product, width):
+    for shift, digit in _radix_digits(gram, width):
+        product = (digit @ units).astype(np.int64)
+        check_product(digit.astype(np.int64), matrix.units, product)
+        for more, part in _radix_digits(product, width):
             sums = np.einsum("ij,ij->j", units, part).tolist()
             totals = [total + (int(found) << shift + more) for total, found in zip(totals, sums, strict=True)]
     return totals

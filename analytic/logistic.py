@@ -348,8 +348,9 @@ def exact_inner(weights: FloatMatrix, units: NDArray[np.int64]) -> float:
     whole = units.ravel()
     lower = whole & ((1 << 26) - 1)
     middle = (whole >> 26) & ((1 << 26) - 1)
-    limbs = [lower, middle << 26, (whole >> 52) << 52]
-    return math.fsum(chain.from_iterable((part * limb.astype(np.float64)).tolist() for part in parts for limb in limbs))
+    digits = [lower, middle << 26, (whole >> 52) << 52]
+    products = (part * digit.astype(np.float64) for part in parts for digit in digits)
+    return math.fsum(chain.from_iterable(product.tolist() for product in products))
 
 
 def _product(rows: FixedRows, residuals: FloatMatrix) -> NDArray[np.int64]:

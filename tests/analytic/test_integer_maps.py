@@ -83,7 +83,7 @@ def _slow_product(rows: NDArray[np.float64], matrix: NDArray[np.float64]) -> lis
 
 @given(st.sampled_from(NAMES), st.integers(0, 2**32), st.integers(0, 5), st.integers(1, 6), st.integers(-8, 19))
 def test_rows_are_those_of_pythons_integers(name: str, seed: int, n: int, d: int, spread: int) -> None:
-    """Spreads from 15 on take products in limbs."""
+    """Spreads from 15 on take products in radix digits."""
     rows, matrix = _problem(seed, n, d, 3, spread)
     biases = np.ldexp(np.random.default_rng(seed).integers(-(2**20), 2**20, 3), -16)
     matrix = FixedMatrix(values=matrix.values, fraction_bits=matrix.fraction_bits, biases=biases if seed % 2 else None)
@@ -212,7 +212,7 @@ def test_any_split_and_order_give_the_same_bits(seed: int, n: int, d: int, m: in
 
 
 def test_an_outlier_changes_no_other_row() -> None:
-    """It takes the rows of its block through limbs; they have the bits of one product."""
+    """It takes the rows of its block through radix digits; they have the bits of one product."""
     rows, matrix = _problem(0, BLOCK_ROWS + 3, 40, 9)
     gelu = activation_named("gelu")
     clean = map_rows(rows, matrix, gelu, BITS).values
@@ -283,7 +283,7 @@ def test_public_matrices_are_rounded_to_the_nearest_unit(seed: int, scale: int) 
     assert transform.fraction_bits >= min(22, 20 - scale)
     high, low = split_classifier(matrix)
     assert np.abs((high.values + low.values) - matrix).max() <= np.abs(matrix).max() * 2.0**-40
-    assert min(part.limb_bits for part in (transform, high, low)) >= 20
+    assert min(part.digit_bits for part in (transform, high, low)) >= 20
     units = np.ldexp(transform.values, transform.fraction_bits)
     assert transform.sums.tolist() == np.abs(units).astype(int).sum(axis=0).tolist()
 
