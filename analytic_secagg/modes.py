@@ -141,13 +141,13 @@ class Mode:
         return "" if self.installed else f"pip install 'analytic-secagg[{self.extra}]'"
 
     def series(self, setup: SessionConfig) -> MaskedSeries:
-        """Return what all sums of a series share.
+        """Return the public parameters that all sums of a multi-round session share.
 
         Raises:
-            secagg.errors.ConfigurationError: sums of this mode stand by themselves.
+            secagg.errors.ConfigurationError: each sum of this mode has a session of its own.
         """
         if self.make_series is None:
-            raise ConfigurationError(f"sums of the mode {self.name} stand by themselves; there is no series of them")
+            raise ConfigurationError(f"sums of the mode {self.name} have a session each; it has no multi-round session")
         return self.make_series(setup)
 
     def in_one_process(
@@ -195,9 +195,13 @@ class Mode:
         return InOneProcess(protocol=self.make(setup), secrets=secrets | helpers)
 
     def sums(self, clients: tuple[PartyId, ...], *, in_series: bool = False, min_survivors: int | None = None) -> Sums:
-        """Return the sums of one run: a series where asked and where there is one, else each in a session of its own.
+        """Return the sums of one run.
 
-        Who drops out of a series stays out until a new one begins. ``min_survivors`` is of each sum.
+        Args:
+            clients: the cohort.
+            in_series: take one multi-round session, where the mode has it; else each sum has a session of its own. A
+                client that drops out of it stays out until a new one begins.
+            min_survivors: of each sum.
         """
         if in_series and self.make_series is not None:
             promised = self._promised_to(clients)

@@ -51,7 +51,7 @@ class Session:
         step = _step_of(proposal, roster)
         config, mode = _config_of(proposal, roster, step), find_mode(proposal.mode)
         if proposal.place and (step.noise is not None or proposal.receipts != NO_RECEIPTS):
-            raise ConfigurationError("sums with noise or receipts stand by themselves; there is no series of them")
+            raise ConfigurationError("sums with noise or receipts need a session each, not a multi-round session")
         if proposal.place:
             protocol: SumProtocol = mode.series(config).sum(proposal.place - 1, config.layout, config.context)
         else:

@@ -59,15 +59,16 @@ def explain(config: MaskedSum) -> str:
 
 
 def explain_series(config: MaskedSum) -> str:
-    """Describe a series, from the parameters of any of its sums."""
+    """Describe a multi-round session, from the parameters of any of its sums."""
     return "\n".join(
         [
-            f"series of {config.name} sums over {_cohort(config)}, each sum with keys, seeds and shares of its own",
+            f"multi-round session of {config.name} sums over {_cohort(config)}",
+            "  each sum has keys, seeds and shares of its own",
             *_guarantees(config),
             f"  in the first sum a client sends {client_cost(config).messages_up} messages; the last of them contain "
             "the second sum's set-up",
             f"  in each sum after it a client {later_cost(config)}",
-            "  a client that misses a vector or an unmasking stays out until a new series begins",
+            "  a client that misses a vector or an unmasking stays out until a new session begins",
         ]
     )
 

@@ -121,7 +121,7 @@ def test_the_invitations_of_a_series_come_in_order(trial: Trial) -> None:
 @pytest.mark.parametrize("mode", ["committee", "plain"])
 def test_other_modes_have_no_series(trial: Trial, mode: str) -> None:
     helpers = (101, 102) if mode == "committee" else ()
-    with pytest.raises(DeclinedError, match="stand by themselves"):
+    with pytest.raises(DeclinedError, match="has no multi-round session"):
         site(trial, 1).join(proposal(mode=mode, helpers=helpers, min_survivors=3, place=1))
 
 
