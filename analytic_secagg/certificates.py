@@ -60,7 +60,7 @@ class Authority:
 
 
 def _usage(**allowed: bool) -> x509.KeyUsage:
-    """What a key is for, and nothing else."""
+    """Return the extension that allows a key these uses and no others."""
     names = ["digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"]
     names += ["key_cert_sign", "crl_sign", "encipher_only", "decipher_only"]
     return x509.KeyUsage(**(dict.fromkeys(names, False) | allowed))

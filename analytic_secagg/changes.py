@@ -31,7 +31,7 @@ L = TypeVar("L", AFL, FedHiP)
 
 
 class Change(StrEnum):
-    """What a batch does to a total."""
+    """Effect of a batch on a total."""
 
     JOIN = "join"
     LEAVE = "leave"
@@ -168,7 +168,7 @@ def _survivors(before: Sequence[PartyId], batch: Sequence[PartyId], change: Chan
 def _revealed(
     before: SumResult, batch: SumResult, survivors: tuple[PartyId, ...], policy: ReleasePolicy
 ) -> tuple[PartyId, ...]:
-    """Whose sum alone follows from both totals: the batch's, or that of the few who stay."""
+    """Return the clients whose sum follows from both totals: those of the batch, or the few that stay."""
     if Gate.COHORT_DIFFERENCE in policy.allow:
         return ()
     if len(batch.survivors) < policy.min_survivors:

@@ -1,4 +1,4 @@
-"""Which code runs here: the package's version and a digest of its modules."""
+"""The version of the code that runs: the package's version and a digest of its modules."""
 
 from __future__ import annotations
 

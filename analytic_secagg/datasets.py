@@ -116,14 +116,14 @@ class Dataset:
 
     @property
     def unused_labels(self) -> int:
-        """How many labels below the largest one no row has; each costs a column of every sum."""
+        """Number of labels below the largest one that no row has; each costs a column of every sum."""
         if self.y_train.ndim == 2:
             return 0
         return self.n_classes - len(np.union1d(self.y_train, self.y_test))
 
     @property
     def strata(self) -> NDArray[Any]:
-        """What partitions deal training rows by, shape (n,): labels, sets of several, or the first target's tenth."""
+        """Strata by which partitions deal training rows, shape (n,): labels, sets of them, or tenths of a target."""
         if self.is_multilabel:
             return np.unique(self.y_train, axis=0, return_inverse=True)[1].reshape(-1)
         if not self.is_regression:
@@ -208,7 +208,7 @@ def load_npz(path: Path) -> Dataset:
 
 
 BROKEN_ARCHIVE = (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
-"""What numpy raises on an archive that is damaged, cut off, pickled or compressed in an unknown way."""
+"""Errors of numpy for an archive that is damaged, cut off, pickled or compressed in an unknown way."""
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -331,7 +331,7 @@ def _check_labels(name: str, key: str, array: NDArray[Any], n_rows: int) -> None
 
 
 def _of_scikit_learn(name: str, *, scaled: bool) -> Callable[[], tuple[NDArray[Any], NDArray[Any]]]:
-    """What makes one of scikit-learn's data sets: bundled (``load_NAME``) or fetched once (``fetch_NAME``).
+    """Return the loader of a scikit-learn data set: bundled (``load_NAME``) or fetched once (``fetch_NAME``).
 
     Args:
         name: of its function.

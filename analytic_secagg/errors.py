@@ -1,4 +1,4 @@
-"""What `analytic_secagg` and `simulations` raise on purpose; a command line prints the text and ends with code 2."""
+"""Errors of `analytic_secagg` and `simulations`; a command line prints the text and ends with code 2."""
 
 from __future__ import annotations
 

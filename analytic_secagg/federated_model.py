@@ -385,7 +385,7 @@ def _columns(sites: Mapping[Any, Site], rows: Mapping[PartyId, ClientRows]) -> t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Labels:
-    """What the targets of all sites are.
+    """The targets of all sites, and their kind.
 
     Args:
         targets: as they came, by site.

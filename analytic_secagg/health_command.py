@@ -63,7 +63,7 @@ CHECKS: dict[str, Callable[[SiteFile], Finding]] = {
     "budget": _budget,
     "receipts": _receipts,
 }
-"""What is looked at once the site's file, its roster and its keys read and fit."""
+"""Checks that follow once the site's file, its roster and its keys are read and fit."""
 
 
 def _health(options: HealthOptions) -> int:

@@ -47,7 +47,7 @@ WIDEST = 1024
 """DeepAFL's own default of d_phi and d_f, for backbone features; narrower rows get less (see ``_deepafl``)."""
 
 AUTHORS_LAW: dict[str, Option] = {"projection": "affine", "input_activation": "tanh"}
-"""Of DeepAFL's maps, as its authors' code has them; ``reproduce-the-papers.md`` has it beside others."""
+"""Options of DeepAFL's maps in its authors' code; ``reproduce-the-papers.md`` compares them with others."""
 
 LAW_OF_MAPS = {"projection", "activation", "input_activation", "input_variance", "block_variance"}
 """DeepAFL's options that say what its random maps are; a stated one leaves the others as the class has them."""
@@ -66,14 +66,14 @@ Personalise = Callable[[Any, Any, ClientRows, Sequence[float]], list[Any]]
 
 
 class Ablation(StrEnum):
-    """What AFL leaves out, as its paper's table 3 does."""
+    """Part that AFL leaves out, as in table 3 of its paper."""
 
     NO_RI = "no-ri"
     """The removal of what clients add to their Grams: K gamma stays in the solve of a whole cohort of K clients."""
 
 
 class Thresholds(StrEnum):
-    """Where SAFLe's buckets end."""
+    """Kind of the bounds of SAFLe's buckets."""
 
     QUANTILES = "quantiles"
     EVEN = "even"
@@ -81,7 +81,7 @@ class Thresholds(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerSettings:
-    """What every learner of a comparison is built from; all of it public.
+    """Public parameters from which every learner of a comparison is built.
 
     Args:
         n_features: columns of a feature row.
@@ -223,12 +223,12 @@ def _weights(settings: LearnerSettings) -> Weights | None:
 
 
 def _most(weights: Weights) -> int:
-    """How much a row may weigh at most; balanced classes weigh the denominator on average."""
+    """Return the largest weight of a row; balanced classes weigh the denominator on average."""
     return weights.max_weight * (weights.denominator if weights.is_balanced else max((1, *weights.stated)))
 
 
 def _selection(head: Any, settings: LearnerSettings) -> RidgeCV | None:
-    """How the ridge is chosen by cross-validation, where that is asked for."""
+    """Return the cross-validation of the ridge, if it is asked for."""
     own = {name: value for name, value in settings.options.items() if name in CHOOSING}
     if settings.ridge != CROSS_VALIDATED:
         if own:

@@ -50,7 +50,7 @@ from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelperRole:
-    """What parties a mode needs beside clients and server.
+    """Role of the parties that a mode needs beside clients and server.
 
     Args:
         name: in words, and with underscores the table of a site's file.
@@ -111,7 +111,7 @@ class Mode:
 
     @property
     def options(self) -> Mapping[str, Callable[[str], int]]:
-        """What simulations may choose: how many helpers, where it takes any number, and how many may be corrupt."""
+        """Options of simulations: the number of helpers, if it may vary, and how many of them may be corrupt."""
         takes_any = self.helper is not None and self.helper.at_most is None
         return {"helpers": int, "corrupt": int} if takes_any else {}
 
@@ -137,7 +137,7 @@ class Mode:
 
     @property
     def missing_extra(self) -> str:
-        """What to install before this host can take part; empty if everything is there."""
+        """Command that installs what this host lacks to take part; empty if nothing is missing."""
         return "" if self.installed else f"pip install 'analytic-secagg[{self.extra}]'"
 
     def series(self, setup: SessionConfig) -> MaskedSeries:
@@ -216,7 +216,7 @@ class Mode:
         return _SeparateSums(self, clients, min_survivors)
 
     def _promised_to(self, clients: tuple[PartyId, ...]) -> dict[str, Any]:
-        """What larger cohorts are promised to be, so that their masks are on a sparse graph that is planned for it."""
+        """Return the assumptions about a large cohort, for which its sparse graph of masks is planned."""
         if len(clients) <= LARGEST_COMPLETE:
             return {}
         promised = self.promised

@@ -54,7 +54,7 @@ class Boundable(Protocol):
         ...
 
     def sums_made(self, model: Any) -> int:
-        """How many of these sums a model has behind it."""
+        """Return the number of these sums that a model is the result of."""
         ...
 
     def with_noise(self, gram_sigmas: list[float], shares: int | None) -> Self:
@@ -92,7 +92,7 @@ def _key(own: Field[Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyPlan:
-    """What is promised, to whom, who adds the noise, and how the budget is divided; all of it public.
+    """Public terms of a private run: the guarantee, its unit, who adds the noise, and how the budget is divided.
 
     Args:
         epsilon: of all sums of a run together.
@@ -147,7 +147,7 @@ class PrivacyPlan:
 
     @property
     def row_terms(self) -> RowTerms:
-        """What a learner makes its row map from."""
+        """Terms from which a learner makes its row map."""
         return RowTerms(
             fraction_bits=self.fraction_bits,
             nonnegative=self.nonnegative,
@@ -296,7 +296,7 @@ class PrivateForm:
 
     @property
     def guarantee(self) -> PrivacyGuarantee:
-        """What all sums of one run promise together."""
+        """Privacy guarantee of all sums of one run together."""
         return guarantee(self.releases, self.plan.delta)
 
     def explain(self) -> str:

@@ -1,4 +1,4 @@
-"""What a configuration leaks by construction, said before and after a sum: refusals and warnings."""
+"""Disclosure checks before and after a sum: refusals and warnings about what a total reveals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Gate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateEntry:
-    """What a gate looks at, and why.
+    """Figures that a gate compares, and the reason.
 
     Args:
         question: what it answers, for people who are no engineers.
@@ -190,7 +190,7 @@ class ReleasePolicy:
         *,
         earlier: Iterable[Collection[int]] = (),
     ) -> tuple[Concern, ...]:
-        """What a total that was computed gives away, looked at by whoever may see it before others do.
+        """Check what a total reveals; run by the first party that may see it, before any other does.
 
         Args:
             total: what an exact total shows of rows, as a learner's ``exact_total`` has it; several statistics are

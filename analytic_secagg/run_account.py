@@ -1,4 +1,4 @@
-"""What a run's summary states of itself that follows from its settings, roster, totals and receipts."""
+"""Statements of a run's summary that follow from its settings, roster, totals and receipts."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _configuration(options: ConfigurationOptions) -> int:
 
 
 def _listed(role: HelperRole, roster: Roster) -> str:
-    """How many parties of a role there are; which, where there is one at most."""
+    """Return the number of parties of a role; or the party, if there is one at most."""
     parties = roster.listed(role)
     if role.at_most != 1:
         return f"{len(parties)} {role.name}s"

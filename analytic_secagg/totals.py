@@ -126,7 +126,7 @@ def differences(saved: SavedModel, totals: Sequence[SumResult], federation: Fede
 
 
 def _difference(name: str, stored: NDArray[Any], computed: NDArray[Any] | None) -> str:
-    """Where two arrays differ in a bit, in words; nothing if they do not."""
+    """Return a sentence on how two arrays differ; empty if they are equal in every bit."""
     if computed is None or computed.shape != stored.shape or computed.dtype != stored.dtype:
         return f"{name}: the totals give no array of {stored.shape} {stored.dtype}"
     other = np.flatnonzero(stored.ravel().view(np.uint64) != computed.ravel().view(np.uint64))

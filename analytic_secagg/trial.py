@@ -28,7 +28,7 @@ FIRST_HELPER: PartyId = 101
 KEY_HOLDER_PARTY: PartyId = 201
 
 MIN_SURVIVORS = 3
-"""What the trial's sites demand of every total."""
+"""Smallest number of clients that the trial's sites demand of every total."""
 
 MIN_SITES = 4
 """Fewest with which every private mode can promise the survivors that the trial's sites demand."""

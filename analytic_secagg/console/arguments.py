@@ -1,4 +1,4 @@
-"""How commands read their arguments: lists, numbers, files, NAME=VALUE, with errors in argparse's form."""
+"""Parsers of command-line arguments: lists, numbers, files, NAME=VALUE, with errors in argparse's form."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ Option = Any
 """The value of an option: a text, a number, several numbers, or yes or no."""
 
 Reader = Callable[[str], Option]
-"""What makes it of a text; a ValueError says that the text is none."""
+"""Parser of an option's value; it raises ValueError for a text that is none."""
 
 
 class Configurable(Protocol):

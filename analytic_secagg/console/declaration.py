@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Option:
-    """How a field reads on the command line; ``read`` is None for a switch and where a choice is the value itself."""
+    """Command-line form of a field; ``read`` is None for a switch, and if a choice is the value itself."""
 
     help: str
     read: Callable[[str], Any] | None

@@ -20,10 +20,10 @@ EXIT_CODES = {
     UNREAD: "nobody reads the output any more",
     TERMINATED: "stopped by SIGTERM",
 }
-"""What the codes above 1 say, the same of every command."""
+"""Meaning of the exit codes above 1, the same for every command."""
 
 SIGNALS = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
-"""What stops a command, and the code that it then ends with."""
+"""Signals that stop a command, with its exit code."""
 
 
 def exit_codes(fine: str = "as it should be", finding: str | None = None) -> str:

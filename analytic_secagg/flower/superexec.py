@@ -28,7 +28,7 @@ SETTLE_SECONDS = 0.05
 """Flower hands out a task a moment before its message is listed, and an app that finds none listed fails."""
 
 COMMANDS = {"flwr-clientapp": flwr_clientapp, "flwr-serverapp": flwr_serverapp}
-"""What is run for a message, and nothing else: Flower's other programs get their tokens by the command line."""
+"""The only programs that are run for a message: Flower's others get their tokens on the command line."""
 
 AGAIN = "import sys; from analytic_secagg.flower.superexec import serve_again; sys.exit(serve_again(int(sys.argv[1])))"
 

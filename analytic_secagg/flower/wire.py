@@ -13,7 +13,7 @@ from analytic_secagg.server.exchange import NodeId, NoReply
 from analytic_secagg.site.errors import REASONS, Refusal, UnreachableError, WireError
 
 CATEGORY = "query."
-"""How the type of each of this app's messages begins; its kind follows."""
+"""Prefix of the type of each of this app's messages; its kind follows."""
 
 HEAVY_BYTES = 1 << 20
 """From here on bytes travel as an array, which Flower sends in pieces and copies less often."""
@@ -33,7 +33,7 @@ _DIED = frozenset({3, 4, 5, 8})
 """The errors after which asking again may help: an answer or a process was lost, nobody refused."""
 
 _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, DecodeError)
-"""What Flower raises while it puts together an answer whose objects a node forged."""
+"""Errors of Flower while it assembles an answer whose objects a node forged."""
 
 
 def pack(content: bytes) -> RecordDict:

@@ -23,7 +23,7 @@ from analytic_secagg.trial import MIN_SITES, Trial
 from secagg.dp import Ledger
 
 N_HELPERS = 4
-"""Of these one may be malicious or unavailable."""
+"""Number of helpers, of which one may be malicious or unavailable."""
 
 PRIVACY = """
 [privacy]

@@ -9,11 +9,11 @@ from secagg.encoding import length_prefixed, split_parts
 
 _SIZE_BYTES = 8
 MAX_BYTES = 1 << 26
-"""Of one frame. Here are the bundled examples' rows, whose vectors take kilobytes; a few megabytes are the largest
-message of any mode, the key holder's context."""
+"""Largest frame. The bundled examples' vectors take kilobytes; the largest message of any mode, the key holder's
+context, takes a few megabytes."""
 
 HOST = "127.0.0.1"
-"""Where the server listens and nodes look for it: by its address, since a name may lead elsewhere."""
+"""Address of the server; no name, since a name may lead elsewhere."""
 
 
 def send_frame(connection: socket.socket, *parts: bytes) -> None:

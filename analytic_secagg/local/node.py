@@ -17,7 +17,7 @@ from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.site_file import SiteFile
 
 RETRY_SECONDS, MAX_RETRY_SECONDS = 0.2, 5.0
-"""How long it waits before it connects again: twice as long each time, up to the second."""
+"""Delay before a node connects again: it doubles each time, from the first to the second."""
 
 LOG = logging.getLogger("analytic_secagg.node")
 

@@ -16,7 +16,7 @@ from analytic_secagg.errors import FederationError
 from analytic_secagg.local.watch import Demonstration
 
 _MAX_BYTES = 1000
-"""Of what a button says."""
+"""Largest request of a button."""
 
 
 class PageServer(ThreadingHTTPServer):

@@ -34,13 +34,13 @@ from analytic_secagg.trial import deal, fitted_settings
 from secagg import PartyId, Receipt
 
 N_BATCHES = 4
-"""How many times a site can be given rows that no total holds yet."""
+"""Number of batches of rows for a site, each of which is in no total at first."""
 
 BUDGET_IN_RUNS = 1.6
 """A site's budget beside what one run costs. It pays two, which together cost less than twice one, and not three."""
 
 RECEIPTS = {"masked": "clients", "committee": "helpers"}
-"""Who countersigns a total, by mode."""
+"""Parties that countersign a total, by mode."""
 
 STEPS = {
     "ANNOUNCEMENT": "Helpers announce the keys that sites will seal their secrets to",
@@ -57,7 +57,7 @@ STEPS = {
     "RECEIPT": "Sites get a receipt of the total",
     "END": "Everybody forgets this run's secrets and keeps the model",
 }
-"""What happens in an exchange, by its name in the log."""
+"""Description of an exchange, by its name in the log."""
 
 _SAID = {"COMMITTEE_INPUT": "its masked numbers", "MASKED_INPUT": "its masked numbers", "PRESENCE": "that it is here"}
 
@@ -240,7 +240,7 @@ class Demonstration:
         return [f"The own log of {', '.join(hosts)} says: {why}" for why, hosts in whose.items() if why]
 
     def _disputes(self, events: list[dict[str, Any]]) -> list[str]:
-        """Which helper's sums are others than everybody else's."""
+        """Return a sentence on the helpers whose sums differ from all others."""
         pairs = [set(event["helpers"]) for event in events if event["event"] == "different sums of masks"]
         if not pairs:
             return []

@@ -21,7 +21,7 @@ KEPT = (
     training_cmds.DeleteRunNumberProcessor,
     training_cmds.ClientStatusProcessor,
 )
-"""Of NVFlare's request processors those that a job needs. Others read files, show errors and environments, change logs
+"""NVFlare's request processors that a job needs. Others read files, show errors and environments, change logs
 and stop the client, and NVFlare asks the host's policy about them only where the server's message says so."""
 
 KEPT_COMMANDS = (
@@ -30,7 +30,7 @@ KEPT_COMMANDS = (
     admin_commands.AbortTaskCommand,
     admin_commands.ByeCommand,
 )
-"""Of what a job's process does for whoever reaches its cell. Others tell its errors and change its log."""
+"""Requests that a job's process answers to anyone that reaches its cell. Others show its errors and change its log."""
 
 
 class JobsAlone(FLComponent):  # type: ignore[misc]

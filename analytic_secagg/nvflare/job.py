@@ -15,7 +15,7 @@ from analytic_secagg.trial import new_folder
 SERVER_CONFIG = "app/config/config_fed_server.json"
 
 FETCH_SECONDS = 0.2
-"""How long a client waits before it asks for its next task again; an exchange takes about so long beside its work."""
+"""Delay before a client asks for its next task again; it is about the overhead of an exchange."""
 
 CONTROLLER, EXECUTOR = (
     "analytic_secagg.nvflare.controller.SumController",

@@ -13,10 +13,10 @@ ROLES = ("project_admin", "org_admin", "lead")
 """NVFlare's, of people who may do more than look; the first and the last may submit jobs."""
 
 RIGHTS = ("clone_job", "manage_job", "download_job", "operate", "shell_commands", "byoc", "server-predeployed-flwr")
-"""What NVFlare asks a host's own policy about, beside submitting and looking."""
+"""Rights that NVFlare checks against a host's own policy, except submitting and viewing."""
 
 GUARD = {"id": "jobs_alone", "path": "analytic_secagg.nvflare.guard.JobsAlone", "args": {}}
-"""Of a site's kit: whoever starts its client, by whatever script, builds this before it connects."""
+"""Component of a site's kit, which every client of it builds before it connects, whatever script starts it."""
 
 _NEEDED = ("resource_manager", "resource_consumer", "process_launcher", "job_scheduler", "job_manager", "job_store")
 """The components of a kit that jobs are run by. What sends a site's log to the server is none of them."""

@@ -15,12 +15,12 @@ from analytic_secagg.site.messages import read_messages, signed
 from secagg import IdentityKey, PartyId
 
 NodeId = int
-"""What an engine calls a node; it proves nothing of who is there."""
+"""An engine's name of a node; it proves nothing about the party there."""
 
 POLL_SECONDS = 0.2
 
 ASK_AGAIN_SECONDS = 5.0
-"""How long after it died an indispensable node is asked again; starting a node's process takes about so long."""
+"""Delay before an indispensable node that died is asked again: about the time to start a node's process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class Exchange:
         self._lost: set[NodeId] = set()
         self._met: set[NodeId] = set()
         self.node_of: dict[PartyId, NodeId] = {}
-        """Where each party was that said something good last."""
+        """Node of each party, from its last valid message."""
 
     def online(self) -> list[NodeId]:
         """Return the nodes that can be reached now. It is the engine's word and proves nothing; identities do."""

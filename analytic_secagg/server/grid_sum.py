@@ -154,7 +154,7 @@ class GridSum:
 
     @property
     def _n_client_nodes(self) -> int:
-        """How many nodes were invited as clients, as far as is known: all but those that only help."""
+        """Number of nodes that were invited as clients, as far as is known: all but those of helpers only."""
         node_of, helpers = self._addresses.node_of, set(self._helpers)
         helping = {node for party, node in node_of.items() if party in helpers}
         return self._addresses.n_invited - len(

@@ -211,7 +211,7 @@ class RunSettings(StrictModel):
 
     @property
     def agreement(self) -> Agreement | None:
-        """How columns are made alike; None where their format is stated."""
+        """Scaling of columns; None if their format is stated."""
         return Agreement(self.feature_format) if self.feature_format in list(Agreement) else None
 
     @model_validator(mode="after")

@@ -22,7 +22,7 @@ MOST_SUMS = 1 << 16
 """More than the sums of any run."""
 
 NO_RECEIPTS = "none"
-"""Who signs where there are none."""
+"""Signers of a sum without receipts."""
 
 T = TypeVar("T")
 

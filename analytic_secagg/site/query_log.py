@@ -32,13 +32,14 @@ from secagg.policy import ClientPolicy
 from secagg.sums import CLIENT_ROLE, FINGERPRINT_BYTES, DataFingerprints, SumProtocol, Survivors
 
 _TAG_BYTES = 8
-"""Of a row's features. Among n rows two have one tag by chance with probability n^2 / 2^65, and an owner is asked."""
+"""Length of the tag of a row's features. Among n rows two share one by chance with probability n^2 / 2^65; the owner is
+asked then."""
 
 _PARTY_BYTES = 4
 _OWNER_BYTES = 16
 
 _HELPED = b"helped"
-"""What totals are of that this party helped to release: their vectors are known by owner and rows, in any cohort."""
+"""Kind of totals that this party helped to release: their vectors are known by owner and rows, in any cohort."""
 
 _Vector = PartyId | tuple[bytes, bytes]
 """In a client's entries a survivor; in a helper's a survivor's key and rows."""
@@ -304,7 +305,7 @@ class QueryLog:
         return noted
 
     def count(self) -> tuple[int, int]:
-        """How many totals are in it, and how many of them, or of computations, its owner had to allow."""
+        """Return the number of totals in it, and of those (or of computations) that its owner had to allow."""
         ((entries, allowed),) = self._store.run("SELECT count(*), coalesce(sum(allowed), 0) FROM totals")
         ((more,),) = self._store.run("SELECT coalesce(sum(allowed), 0) FROM computations")
         return entries, allowed + more
@@ -403,7 +404,7 @@ class QueryLog:
         return "" if left >= self._needed(n_clients) else f"these leave {left}"
 
     def _needed(self, n_clients: int) -> int:
-        """How many clients every total must leave by this site's policy, also after colluders took theirs off."""
+        """Return the number of clients that every total must leave by this site's policy, colluders subtracted."""
         corrupt = Assumptions(corruption=self._policy.min_corruption).corrupt(n_clients)
         return max(self._policy.min_survivors, corrupt + 2)
 

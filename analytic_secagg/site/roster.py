@@ -124,7 +124,7 @@ class Roster(StrictModel):
 
     @property
     def total_holders(self) -> int:
-        """How many clients are given the totals."""
+        """Number of clients that receive the totals."""
         return len({*self.totals} & self.clients.keys())
 
     @property

@@ -48,7 +48,7 @@ LOG = logging.getLogger("analytic_secagg.site")
 """The site's own log; it stays on the site's host."""
 
 Messages = Mapping[PartyId, bytes]
-"""What parties say or are told; empty bytes say that a party is here and has nothing to say yet."""
+"""Messages by party; empty bytes state that a party is present and has nothing to send yet."""
 
 
 class Site:
@@ -194,7 +194,7 @@ class Site:
             return query_log_of(self._file, self._store).accept_loss(rows, is_helper=bool(self._file.helpers))
 
     def count_totals(self) -> tuple[int, int]:
-        """How many totals this site has had part in, and how many of these its owner had to allow."""
+        """Return the number of totals that this site took part in, and of those that its owner had to allow."""
         with self._store.locked():
             return query_log_of(self._file, self._store).count()
 

@@ -50,18 +50,18 @@ COMMIT;
 cannot lock is known before anything is drawn."""
 
 VERSION = 2
-"""Of the file's tables; version 1 did not say what was computed."""
+"""Version of the file's tables; version 1 did not record what was computed."""
 
 FROM_VERSION_1 = """
 INSERT OR IGNORE INTO computations SELECT x'', subject, 0, 1, run, max(grown), 0 FROM vectors GROUP BY subject;
 """
-"""What was computed is not known, so it is nothing that is computed now."""
+"""Migration: what was computed is not known, so it equals no present computation."""
 
 _WAIT_SECONDS = 3600.0
-"""How long a process waits for the one before it, which may have many rows to add up."""
+"""Time that a process waits for the one before it, which may have many rows to sum."""
 
 _READ_SECONDS = 20.0
-"""How long who only looks waits for a process that is at work."""
+"""Time that a reader waits for a process at work."""
 
 _KEY_PAIR = "key pair"
 
