@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from itertools import count, islice
 from typing import Any, Protocol
 
-from analytic.extensions import Group, find, installed, unknown
+from analytic.extensions import ExtensionError, Group, find, installed, unknown
 from analytic_secagg.errors import UsageError
 from analytic_secagg.session_config import SessionConfig
 from secagg import (
@@ -436,9 +436,28 @@ register(_over(_masked, "masked+ckks", "ckks"))
 register(_over(_masked, "masked+bfv", "bfv"))
 
 
-def helper_roles() -> Iterator[HelperRole]:
-    """Every role that some mode of this package needs beside clients and server, once; no other role has a table."""
-    yield from dict.fromkeys(mode.helper for mode in MODES.values() if mode.helper is not None)
+def helper_roles(named: Iterable[str] = ()) -> Iterator[HelperRole]:
+    """Yield every role that a mode of this package, or one that is named, needs beside clients and server, once.
+
+    Args:
+        named: modes that this host's own file names: those of other packages among them are imported.
+
+    Raises:
+        analytic.extensions.ExtensionError: see ``find_mode``; or two roles have one table.
+    """
+    others = (find_mode(name) for name in named if name not in MODES and is_known(name))
+    seen, taken = set[HelperRole](), set[str]()
+    for mode in (*MODES.values(), *others):
+        role = mode.helper
+        if role is None or role in seen:
+            continue
+        if taken & {role.table, role.section}:
+            raise ExtensionError(
+                f"the mode {mode.name} has the role {role.name}, whose table {role.table} another role has; rename it"
+            )
+        seen.add(role)
+        taken |= {role.table, role.section}
+        yield role
 
 
 def is_known(name: str) -> bool:

@@ -71,9 +71,9 @@ def _countersigners(receipt: Receipt, roster: Roster) -> tuple[Mapping[PartyId, 
     """Everybody who may have countersigned it, by Ed25519 key, what they are, and how many of them may collude."""
     if not receipt.countersignatures:
         return {}, "", None
-    for role in helper_roles():
-        listed = roster.listed(role)
+    words = {role.table: f"{role.name}s" for role in helper_roles()}
+    for table, listed in roster.beside.items():
         if receipt.countersignatures.keys() <= listed.keys():
             corrupt = len(listed) - 1 if roster.corrupt_helpers is None else roster.corrupt_helpers
-            return listed, f"{role.name}s", corrupt
+            return listed, words.get(table, table), corrupt
     return roster.clients, "clients", None

@@ -98,7 +98,9 @@ def _make_key(options: KeyOptions) -> int:
 
 def _roster(options: RosterOptions) -> int:
     roster = Roster.read(options.file)
-    beside = [_listed(role, roster) for role in helper_roles()]
+    roles = {role.table: role for role in helper_roles()}
+    beside = [_listed(role, roster) for role in roles.values()]
+    beside += [f"{len(keys)} {table}" for table, keys in sorted(roster.beside.items()) if table not in roles]
     print(", ".join([f"{len(roster.clients)} clients", *beside]))
     for digest in roster.configurations:
         print(f"configuration {digest.hex()}")

@@ -16,6 +16,7 @@ from analytic_secagg.modes import HelperRole, helper_roles
 from analytic_secagg.site.strict_models import StrictModel, text
 from secagg import PartyId
 from secagg.encoding import length_prefixed
+from secagg.errors import ConfigurationError
 from secagg.primitives.identity import has_small_order
 
 
@@ -71,7 +72,9 @@ class Roster(StrictModel):
         min_rows: fewest rows of a total that the server makes a model of; None for the default of ``ReleasePolicy``.
         min_class_rows: fewest rows of each class that has some; the same.
         beside: the Ed25519 public keys of the parties that some modes need beside clients and server, by the table that
-            a mode's ``HelperRole`` names (``helpers``, ``key_holder``); tables that list nobody may be left out.
+            a mode's ``HelperRole`` names; tables that list nobody may be left out. In the file those of this package
+            are ``[helpers]`` and ``[key_holder]``, and those of others ``[beside.TABLE]``: everybody reads them, and
+            nobody imports the package for it.
     """
 
     server: Annotated[bytes, BeforeValidator(lambda value: _key(value if isinstance(value, bytes) else text(value)))]
@@ -91,24 +94,22 @@ class Roster(StrictModel):
     @classmethod
     def _gather(cls, values: Any) -> Any:
         """Put the tables of a file that list helpers under one name."""
-        if not isinstance(values, Mapping) or "beside" in values:
+        if not isinstance(values, Mapping) or not isinstance(others := values.get("beside", {}), Mapping):
             return values
-        tables = [role.table for role in helper_roles() if role.table in values]
+        tables = {role.table: values[role.table] for role in helper_roles() if role.table in values}
+        if twice := tables.keys() & others.keys():
+            raise ValueError(f"the roster has two tables of {min(twice)}; leave [{min(twice)}] alone")
         rest = {name: value for name, value in values.items() if name not in tables}
-        return {**rest, "beside": {table: values[table] for table in tables}} if tables else rest
+        return {**rest, "beside": {**tables, **others}} if tables else rest
 
     @model_validator(mode="after")
     def _check_parties(self) -> Self:
         if not self.clients:
             raise ValueError("the roster needs clients and lists none; add them under [clients]")
-        roles = {role.table: role for role in helper_roles()}
-        if unknown := self.beside.keys() - roles.keys():
-            raise ValueError(f"the roster has no place for {', '.join(sorted(unknown))}; correct or remove it")
-        for table, keys in self.beside.items():
-            most = roles[table].at_most
-            if most is not None and len(keys) > most:
-                allowed = "one party" if most == 1 else f"{most} parties"
-                raise ValueError(f"[{table}] names {allowed}, not {len(keys)}; leave {'one' if most == 1 else most}")
+        if wrong := [name for name in self.beside if name in _TAKEN or not re.fullmatch("[a-z][a-z0-9_]*", name)]:
+            raise ValueError(f"the roster has no place for {wrong[0]} in [beside]; correct or remove it")
+        for role in helper_roles():
+            self.listed(role)
         numbers = Counter(party for _, keys in self._tables() for party in keys)
         if twice := [party for party, times in numbers.items() if times > 1]:
             raise ValueError(f"every party needs a number of its own; {twice[0]} stands in two tables")
@@ -134,8 +135,16 @@ class Roster(StrictModel):
         return {name: fewest for name, fewest in stated.items() if fewest is not None}
 
     def listed(self, role: HelperRole | None) -> Mapping[PartyId, bytes]:
-        """The public keys of the parties of a role; none for no role."""
-        return self.beside.get(role.table, {}) if role is not None else {}
+        """Return the public keys of the parties of a role; none for no role.
+
+        Raises:
+            secagg.errors.ConfigurationError: there are more of them than the role allows.
+        """
+        keys = {} if role is None else self.beside.get(role.table, {})
+        if role is not None and role.at_most is not None and len(keys) > role.at_most:
+            allowed, leave = ("one party", "one") if role.at_most == 1 else (f"{role.at_most} parties", role.at_most)
+            raise ConfigurationError(f"[{role.table}] names {allowed}, not {len(keys)}; leave {leave}")
+        return keys
 
     def to_toml(self) -> str:
         """Serialise to TOML; the inverse of ``read``."""
@@ -173,5 +182,11 @@ class Roster(StrictModel):
         return "-".join(digest[place : place + 4] for place in range(0, 32, 4))
 
     def _tables(self) -> list[tuple[str, Mapping[PartyId, bytes]]]:
-        tables = [role.table for role in helper_roles() if role.table in self.beside]
-        return [("clients", self.clients), *((table, self.beside[table]) for table in tables)]
+        """Return all tables of keys by their names in a file: clients, roles of this package, then roles of others."""
+        own = [role.table for role in helper_roles() if role.table in self.beside]
+        others = [(f"beside.{table}", self.beside[table]) for table in sorted(self.beside.keys() - own)]
+        return [("clients", self.clients), *((table, self.beside[table]) for table in own), *others]
+
+
+_TAKEN = Roster.model_fields.keys()
+"""Names that no table of other parties may have."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -183,9 +184,14 @@ def _own_role(role: HelperRole, table: Any, folder: Path | None) -> OwnRole:
 
 def _own_roles(tables: Any, info: ValidationInfo) -> Any:
     """The roles that a file's tables describe."""
-    return tuple(
-        _own_role(role, tables[role.section], info.context) for role in helper_roles() if role.section in tables
-    )
+    return tuple(_own_role(role, table, info.context) for role, table in tables.items())
+
+
+def _modes_in(values: Mapping[str, Any]) -> list[str]:
+    """Return the modes that a file's policy names, before anything in the file was checked."""
+    policy = values.get("policy")
+    modes = policy.get("modes") if isinstance(policy, Mapping) else None
+    return [mode for mode in modes if isinstance(mode, str)] if isinstance(modes, list) else []
 
 
 class PolicyTable(StrictModel):
@@ -295,11 +301,11 @@ class SiteFile(StrictModel):
     @classmethod
     def _gather(cls, values: Any) -> Any:
         """Put the tables of the file's other roles under one name, which no file may have."""
-        sections = {role.section for role in helper_roles()} & values.keys()
-        rest = {name: value for name, value in values.items() if name not in sections}
+        roles = {role.section: role for role in helper_roles(_modes_in(values)) if role.section in values}
+        rest = {name: value for name, value in values.items() if name not in roles}
         if "own roles" in rest:
             raise ValueError("the file has no place for own roles; correct or remove it")
-        return {**rest, "own roles": {section: values[section] for section in sections}}
+        return {**rest, "own roles": {role: values[section] for section, role in roles.items()}}
 
     @model_validator(mode="after")
     def _check_roles(self) -> Self:
