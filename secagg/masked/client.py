@@ -25,7 +25,7 @@ message of another session or a repeated one changes nothing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -360,13 +360,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
                 peer=SERVER,
             )
         told = survivors_statement(self._kept.dropouts, self._config.digest)
-        for party, signature in signatures.items():
-            if not verifies(self._config.identity(party), signature, told):
-                raise RemoteProtocolError(
-                    f"party {party} did not sign the survivor set that this client was told: the server told "
-                    "different clients different things, or forged; nothing is revealed",
-                    peer=SERVER,
-                )
+        self._check_signed(signatures, told, "sign the survivor set that this client was told")
         if proof.peers is not None:
             self._check_peers(proof.peers)
         return self._revealed()
@@ -381,11 +375,15 @@ class MaskedClient(Party, Stored[MaskedClientState]):
                 "signatures came; nothing is revealed",
                 peer=SERVER,
             )
-        for party, signature in signed.items():
+        self._check_signed(signed, told, "mask with all that this client was told had shared")
+
+    def _check_signed(self, signatures: Mapping[PartyId, bytes], told: bytes, deed: str) -> None:
+        """Refuse to reveal shares unless every signature is of what this client was told."""
+        for party, signature in signatures.items():
             if not verifies(self._config.identity(party), signature, told):
                 raise RemoteProtocolError(
-                    f"party {party} did not mask with all that this client was told had shared: the server told "
-                    "different clients different things, or forged; nothing is revealed",
+                    f"party {party} did not {deed}: the server told different clients different things, or forged; "
+                    "nothing is revealed",
                     peer=SERVER,
                 )
 
