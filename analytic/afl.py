@@ -52,7 +52,7 @@ from analytic.whole_numbers import settle_whole_numbers
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinearModel:
-    """What the totals so far have shown of a linear map.
+    """A linear map, as far as the totals so far determine it.
 
     Args:
         solution: the weights and how they were found; None before the last sum.
@@ -389,7 +389,7 @@ class AFL:
         return self._exactly(self._rows(features, model.centre), weights)
 
     def scores_by(self, weights: FloatMatrix, features: NDArray[Any]) -> FloatMatrix:
-        """The same by any weights, shape (n, c)."""
+        """Return scores by any weights, shape (n, c)."""
         rows = self._lifted(np.asarray(features, dtype=np.float64))
         return self._exactly(rows if self.columns is None else self.columns.features(rows), weights)
 
@@ -458,7 +458,7 @@ class AFL:
         return replace(self, row_map=None, solver=None)
 
     def bounded_sums(self, unit: Unit, adjacency: Adjacency) -> tuple[BoundedSum, ...]:
-        """What each sum is, in order, to who prices its noise.
+        """Return each sum's bounds, in order, from which its noise is computed.
 
         Raises:
             SpecificationError: no row map, or one that bounds another unit of privacy.
@@ -487,7 +487,7 @@ class AFL:
         return (*sums, BoundedSum(label="statistics", sensitivity=of_rows, levels=levels, fraction_bits=bits))
 
     def sums_made(self, model: LinearModel) -> int:
-        """How many of ``bounded_sums`` the model has behind it."""
+        """Return the number of ``bounded_sums`` that the model is the result of."""
         return int(model.solution is not None) + int(self.mean_spec is not None and model.centre is not None)
 
     def with_noise(self, gram_sigmas: Sequence[float], shares: int | None) -> Self:

@@ -25,7 +25,7 @@ SHUFFLE_LABEL = b"analytic.bucketing shuffle v1"
 
 
 class Encoding(StrEnum):
-    """How the bucket of a feature becomes digits (SAFLe, table 2)."""
+    """Encoding of a feature's bucket as digits (SAFLe, table 2)."""
 
     INTEGER = "integer"
     ONE_HOT = "one-hot"
@@ -152,7 +152,7 @@ class FixedThresholds:
 
     @classmethod
     def evenly(cls, low: float, high: float, n_thresholds: int) -> Self:
-        """The same ``n_thresholds`` for every feature, which cut low to high into equal parts."""
+        """Return ``n_thresholds`` for every feature, the same for all, which cut low to high into equal parts."""
         if not (np.isfinite(low) and np.isfinite(high) and low < high and n_thresholds >= 1):
             raise SpecificationError(f"{n_thresholds} thresholds cannot cut {low:g} to {high:g} into equal parts")
         return cls.of(np.linspace(low, high, n_thresholds + 2)[None, 1:-1])
@@ -225,7 +225,7 @@ class QuantileThresholds:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Histograms:
-    """How many rows fall in each bin of each feature: ``counts`` of shape (d, n_bins), int64, and of ``count`` rows."""
+    """Number of rows in each bin of each feature: ``counts`` of shape (d, n_bins), int64, over ``count`` rows."""
 
     counts: NDArray[np.int64]
     count: int
@@ -381,7 +381,7 @@ class Grouping:
 
     @property
     def order(self) -> NDArray[np.int64]:
-        """Which digit of b stands at each place of each group, shape (E, G)."""
+        """Index of the digit of b at each place of each group, shape (E, G)."""
         return np.array(public_shuffle(self.seed, self.n_digits)).reshape(self.n_groups, self.group_size)
 
     def indices(self, digits: Digits) -> Digits:

@@ -282,7 +282,7 @@ class Counts:
 
     @property
     def diagonal(self) -> IntVector:
-        """How often each cell occurs (plus what was added to the diagonal), shape (D,)."""
+        """Number of occurrences of each cell (plus what was added to the diagonal), shape (D,)."""
         first = np.arange(self.n_cells)
         return self.vector[first * self.n_cells - first * (first - 1) // 2]
 
@@ -351,7 +351,7 @@ def _parts(n_cells: int, vector: IntVector) -> tuple[IntVector, IntMatrix]:
 
 
 def _row_start(row: int, n_cells: int) -> int:
-    """Where the entry (row, row) stands in the triangle."""
+    """Return the place of the entry (row, row) in the triangle."""
     return row * n_cells - row * (row - 1) // 2
 
 

@@ -84,7 +84,7 @@ from analytic.whole_numbers import settle_whole_numbers
 
 MAX_LAYERS = 1000
 MAPS_VERSION = 2
-"""Of the public maps: 1 drew ``analytic/projection/v1`` and multiplied in float64. Weights belong to one version."""
+"""Version of the public maps, which weights belong to: 1 drew ``analytic/projection/v1`` and multiplied in float64."""
 
 
 ABLATIONS = ("no-skip", "no-projection", "no-transform")
@@ -258,7 +258,7 @@ class DeepAFL:
 
     @property
     def unit(self) -> float:
-        """What Phi_t and F_t are multiples of before a sum's format truncates them; they are rounded to the nearest."""
+        """Unit of Phi_t and F_t, to which they are rounded before a sum's format truncates them."""
         return math.ldexp(1.0, -self._fraction_bits)
 
     def init(self) -> DeepModel:
@@ -438,7 +438,7 @@ class DeepAFL:
         return replace(self, row_map=None, solver=None, block_solver=None)
 
     def bounded_sums(self, unit: Unit, adjacency: Adjacency) -> tuple[BoundedSum, ...]:
-        """What each of the 2T + 1 sums is, in order, to who prices its noise. Signs are mixed in every layer.
+        """Return the bounds of each of the 2T + 1 sums, in order, for its noise. Signs are mixed in every layer.
 
         Raises:
             SpecificationError: no layer map, or a unit other than records.
@@ -467,12 +467,12 @@ class DeepAFL:
         )
 
     def sums_made(self, model: DeepModel) -> int:
-        """How many of ``bounded_sums`` the model has behind it."""
+        """Return the number of ``bounded_sums`` that the model is the result of."""
         return len(model.classifiers) + (0 if self.ablation == "no-transform" else len(model.blocks))
 
     @property
     def n_sums(self) -> int:
-        """How many sums a model needs."""
+        """Number of sums that a model needs."""
         return self.n_layers + 1 if self.ablation == "no-transform" else 2 * self.n_layers + 1
 
     def with_noise(self, gram_sigmas: Sequence[float], shares: int | None) -> Self:
@@ -580,7 +580,7 @@ class DeepAFL:
 
     @property
     def _fraction_bits(self) -> int:
-        """Of Phi_t and F_t."""
+        """Fraction bits of Phi_t and F_t."""
         return self.first_map.fraction_bits
 
     def _hidden_bound(self, model: DeepModel) -> float:
@@ -624,7 +624,7 @@ class DeepAFL:
         return DeepModel(bounds=bounds, classifiers=model.classifiers, blocks=(*model.blocks, block))
 
     def _untransformed(self, model: DeepModel) -> DeepModel:
-        """Where transforms are left out, the model past its next block, Phi_{t+1} = Phi_t + F_t."""
+        """Return the model past its next block, Phi_{t+1} = Phi_t + F_t, if transforms are left out; else the model."""
         if self.ablation != "no-transform" or model.layer == self.n_layers:
             return model
         same = ResidualBlock(transform=np.eye(self.d_phi), rank=self.d_phi, reciprocal_condition=1.0, certified=True)
@@ -643,7 +643,7 @@ class DeepAFL:
         return random_projection(self.seed, layer, "B", shape, self.projection, _or_one(self.block_variance))
 
     def _feature_key(self) -> bytes:
-        """What Phi_0 depends on beside the rows."""
+        """Digest of all that Phi_0 depends on but the rows."""
         settings = (self.first_map, self.d_f, self.activation, self.block_variance, self.fed_by_first, self.ablation)
         return hashlib.sha256(repr((*settings, self.row_map is not None)).encode()).digest()
 

@@ -73,7 +73,7 @@ REAL = (np.float64, np.float32)
 
 
 class Estimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]  # scikit-learn has no types
-    """What all estimators share: a learner, its model, and scores from the two.
+    """Base class of all estimators: a learner, its model, and scores from the two.
 
     Attributes:
         learner_: the closed form with all its public parameters settled.
@@ -102,12 +102,12 @@ class Estimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]  # scik
         return self._answers(self._scores(X))
 
     def exact_predict(self, X: Any) -> NDArray[Any]:
-        """The same from scores that are exact and rounded once, the first of equals: the same on every machine."""
+        """Predict from scores that are exact and rounded once, the first of equals: the same on every machine."""
         return self._answers(self._scores(X, exact=True))
 
     @abstractmethod
     def _answers(self, scores: FloatMatrix) -> NDArray[Any]:
-        """What scores say, in the terms of the targets."""
+        """Return the predictions that follow from scores, in the terms of the targets."""
 
     @classmethod
     def _adopting(cls, learner: Any, model: Any) -> Self:
@@ -324,7 +324,7 @@ def check_number(classes: NDArray[Any]) -> None:
 
 
 class AFLStatistics(Estimator):
-    """What AFL's classifier and regressor share: the exact sums over all rows so far, to which more can be added.
+    """Base class of AFL's classifier and regressor: the exact sums over all rows so far, to which more can be added.
 
     Attributes:
         statistics_: those sums; None in an estimator of a federation's model, and of partial labels.
@@ -761,7 +761,7 @@ class FedHiPRegressor(AFLRegressor):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RandomFeaturesParameters(AFLStatistics):
-    """What the classifier and the regressor of random features take alike."""
+    """Parameters of both the classifier and the regressor of random features."""
 
     feature_bound: float | str = AUTO
     n_columns: int = 1024
@@ -838,7 +838,7 @@ class RandomFeaturesRegressor(RandomFeaturesParameters, Regressor):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DeepAFLParameters(BaseEstimator):  # type: ignore[misc]
-    """What DeepAFL's classifier and regressor take alike."""
+    """Parameters of both DeepAFL's classifier and its regressor."""
 
     feature_bound: float | str = AUTO
     n_layers: int = 5
@@ -910,7 +910,7 @@ class DeepAFLRegressor(DeepAFLParameters, ScaledRegressor):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SAFLeParameters(BaseEstimator):  # type: ignore[misc]
-    """What SAFLe's classifier and regressor take alike."""
+    """Parameters of both SAFLe's classifier and its regressor."""
 
     thresholds: FixedThresholds | QuantileThresholds | str = AUTO
     encoding: str = "binary-overlapping"
@@ -994,7 +994,7 @@ def _as_weights(sample_weight: Any) -> NDArray[Any] | None:
 
 
 def _most(rows: ClientRows) -> int:
-    """What the rows' weights add up to; at least one."""
+    """Return the sum of the rows' weights; at least one."""
     return max(1, len(rows) if rows.weights is None else sum(rows.weights.tolist()))
 
 

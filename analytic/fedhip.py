@@ -110,7 +110,7 @@ class FedHiP(AFL):
         return self.personal_models(model, own, alphas)
 
     def personal_models(self, model: LinearModel, own: Statistics, alphas: Sequence[float]) -> list[LinearModel]:
-        """The same from a client's own statistics.
+        """Return personal models from a client's own statistics.
 
         Raises:
             NotReadyError, SpecificationError: see ``personalise``.
@@ -138,7 +138,7 @@ class FedHiP(AFL):
     def _noisy_personal(
         self, solver: NoisySolver, model: FedHiPModel, total: Statistics, own: Statistics, alpha: float
     ) -> LinearModel:
-        """The same of a noisy total: whatever rows are beside it, the noise is that of the total."""
+        """Return the personal model from a noisy total: its noise is the total's, whatever rows are added."""
         row_format = self.spec.feature_format
         parts = zip(*(dequantised(one, row_format, self.target_format) for one in (total, own)), strict=True)
         gram, cross = (everybody + alpha * mine for everybody, mine in parts)

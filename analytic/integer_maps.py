@@ -143,7 +143,7 @@ class FixedMatrix:
 
     @property
     def digit_bits(self) -> int:
-        """How many bits a row's entry may have in one product that is exact in float64."""
+        """Bits that a row's entry may have in one product that is exact in float64."""
         return self.digit_bits_of(self.sums)
 
     @staticmethod
@@ -440,7 +440,7 @@ features are of sines with a random phase: cos z is sin(z + pi / 2), and a phase
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowBounds:
-    """What the totals so far prove about the entries of the next rows, public like them.
+    """Bounds on the entries of the next rows that the totals so far prove; public, as the totals are.
 
     Args:
         features: largest |entry| of each column of Phi_t, shape (d_Phi,).
@@ -462,7 +462,7 @@ class RowBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SummedRows:
-    """What a total proves about each of its rows. Integers decide, and a bound is rounded upward once at the end.
+    """Bounds that a total proves about each of its rows, in exact integers; a bound is rounded upward once at the end.
 
     Args:
         gram: sum of q q^T over the quantised rows q, shape (d, d), in units of 2^-2f.

@@ -70,7 +70,7 @@ class Lookup:
 
 
 Layer = Linear | Activated | Rounded | Clipped | Residual | Lookup
-"""What a model can be made of."""
+"""A layer of a model."""
 
 
 @runtime_checkable

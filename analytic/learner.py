@@ -54,7 +54,7 @@ class ClientRows:
 
     @property
     def unweighted(self) -> ClientRows:
-        """The same rows, each counting once."""
+        """Return these rows without weights, each counting once."""
         return ClientRows(self.features, self.targets)
 
     def taken(self, places: NDArray[Any]) -> ClientRows:
@@ -209,7 +209,7 @@ class AnalyticLearner(Protocol[M]):
     def exact_total(
         self, model: M, total: Any, survivors: int
     ) -> Statistics | tuple[Statistics, ...] | IntVector | None:
-        """What release gates judge: the exact statistics of raw features that a total of this model's next sum shows.
+        """Return the exact statistics of raw features in a total of this model's next sum, which release gates judge.
 
         Several where the sum is of parts of the rows, each of which is a total of its own; a vector where it is of
         counts of rows. None where the total is noisy, or of other features, whose rank says less.

@@ -39,7 +39,7 @@ from analytic.statistics import LABELS, Statistics, check_labels, one_hot
 from analytic.whole_numbers import settle_whole_numbers
 
 SAFE_STEP, LONGEST_STEP = 2.0, 64.0
-"""Where steps lie that follow from the gradients."""
+"""Range of the steps that follow from the gradients."""
 
 DAMPING = 0.6
 """Multiple of the noise's operator norm in the ridge of a step behind a row map."""
@@ -193,7 +193,7 @@ class Logistic(AFL):
 
     @property
     def _ball(self) -> RowClip:
-        """Where residuals of the private form lie: |y - p| is at most sqrt 2, and above 1 where W is wrong."""
+        """Ball of the private form's residuals: |y - p| is at most sqrt 2, and above 1 where W is wrong."""
         return RowClip(bound=1.0, row_format=RESIDUALS)
 
     def update(self, model: LinearModel, total: Any, survivors: int) -> LogisticModel:
@@ -305,7 +305,7 @@ class Logistic(AFL):
         return (*before, replace(first, weight=share / (1 - share) * self.n_rounds), *gradients)
 
     def sums_made(self, model: LinearModel) -> int:
-        """How many of ``bounded_sums`` the model has behind it."""
+        """Return the number of ``bounded_sums`` that the model is the result of."""
         return AFL.sums_made(self, model) + _rounds(model).n_rounds
 
     def with_noise(self, gram_sigmas: Sequence[float], shares: int | None) -> Self:

@@ -14,7 +14,7 @@ from analytic.solve.minimum_norm import Solution
 from analytic.statistics import IntMatrix
 
 FLOAT64 = "eigenvectors in float64"
-"""What solves where nothing more is said."""
+"""Solver of an array of which a file states nothing more."""
 
 
 class ModelFileError(AnalyticError, ValueError):

@@ -104,7 +104,7 @@ PARAMETERS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SavedModel:
-    """What a file held.
+    """Contents of a model file.
 
     Args:
         learner: the closed form with its configuration.
@@ -122,10 +122,10 @@ MAX_ENTRIES = 2**28
 site makes is for its own policy; this keeps readers of a file from beginning with what no machine holds."""
 
 UNUSABLE = (ArithmeticError, TypeError, ValueError, AttributeError, LookupError, RecursionError)
-"""What values of another kind than a learner's own end in, or lists within lists within lists."""
+"""Errors that values of a wrong kind cause, such as deeply nested lists."""
 
 TOTALS = "total."
-"""How the names of arrays begin that are totals of rows and not weights."""
+"""Prefix of the names of arrays that are totals of rows and not weights."""
 
 
 def model_to_bytes(
@@ -377,7 +377,7 @@ _JSON_KINDS: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "None": (type(None),),
 }
-"""What JSON has for a field of a type; other types check their own values."""
+"""JSON types of a field's type; other types check their own values."""
 
 
 def _check_kinds(kind: type[Any], configuration: Mapping[str, Any]) -> None:

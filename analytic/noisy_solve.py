@@ -86,7 +86,7 @@ def noise_ridge(sigma_gram: float, n_features: int, *, factor: float = 1.0) -> f
 
 
 def shrunk(values: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
-    """What eigenvalues of a Gram were before noise whose own eigenvalues lie within +-R, as far as they tell.
+    """Estimate the eigenvalues of a Gram before noise, whose own eigenvalues are within +-R.
 
     An eigenvalue l of the exact Gram above R / 2 stands in the noisy one near l + R^2 / (4 l), outside the noise's bulk
     (Benaych-Georges and Nadakuditi, Advances in Mathematics 2011, of spiked Wigner matrices); so w > R comes from

@@ -18,7 +18,7 @@ from analytic.layers import Activated, Clipped, Layer, Layered, Linear, Lookup, 
 __all__ = ["OnnxMissingError", "to_onnx"]
 
 OPSET, IR_VERSION = 18, 9
-"""Of the graph: the oldest that has all its operators, so that old runtimes read it."""
+"""Versions of the graph: the oldest with all its operators, so that old runtimes read it."""
 
 
 class OnnxMissingError(AnalyticError, ImportError):

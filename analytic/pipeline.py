@@ -33,15 +33,15 @@ from analytic.validation_path import Path
 from analytic.weights import Weights, weighted_sum, worth
 
 SLOTS = ("weighted", "agreed", "chosen")
-"""What a learner's name begins with for each slot, in this order: weights, scaler, selection."""
+"""Prefix of a learner's name for each slot, in this order: weights, scaler, selection."""
 
 MAPPED = "mapped rows"
-"""Where a client keeps its rows in the columns that were agreed, in its own memory."""
+"""Key in a client's own memory of its rows in the agreed columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PipelineModel:
-    """What the sums so far have shown, slot by slot.
+    """A model, as far as the sums so far determine it, slot by slot.
 
     Args:
         class_weights: of each class, in units of one over the denominator; empty where classes weigh the same.
@@ -80,7 +80,7 @@ class PipelineModel:
 
     @property
     def path(self) -> Path:
-        """How the penalty was chosen, in the units of weights as they are meant: of ridges that can be stated.
+        """Path of the penalty's selection, in the units in which a ridge is stated.
 
         Raises:
             AttributeError: none is to be chosen.
@@ -242,7 +242,7 @@ class Pipeline:
         return self.weights.squares_of(rows, weights, self.head), total
 
     def weights_of(self, model: PipelineModel, rows: ClientRows) -> IntVector:
-        """How often each row counts, shape (n,), in units of one over the denominator.
+        """Return the weight of each row, shape (n,), in units of one over the denominator.
 
         Raises:
             InvalidRowsError: a weight above the largest one, or rows without a class where classes weigh.
@@ -282,7 +282,7 @@ class Pipeline:
         return found
 
     def update(self, model: PipelineModel, total: Any, survivors: int) -> PipelineModel:
-        """What the slot whose sum it is makes of the total.
+        """Return the model after a total, which goes to the slot that asked for the sum.
 
         Raises:
             SpecificationError: counts whose balanced weights add up to more than ``max_rows``.
@@ -309,7 +309,7 @@ class Pipeline:
     def exact_total(
         self, model: PipelineModel, total: Any, survivors: int
     ) -> Statistics | tuple[Statistics, ...] | IntVector | None:
-        """What release gates judge of this sum: the head's, a slot's counts, or the statistics of each fold.
+        """Return what release gates judge of this sum: the head's total, a slot's counts, or each fold's statistics.
 
         Of weighted rows statistics have as their counts the rows that the weights are worth (``analytic.weights``).
         """

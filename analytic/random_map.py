@@ -107,12 +107,12 @@ class RandomMap:
 
     @property
     def _integer_bits(self) -> int:
-        """How many bits before the point hold every entry of phi."""
+        """Number of integer bits that hold every entry of phi."""
         ends = (float(self.reach.max()), activation_named(self.activation).ceiling, self.limit or math.inf)
         return max(0, math.frexp(min(ends))[1])
 
     def with_bits(self, bits: int) -> Self:
-        """The same map with the finest unit that so many bits, the sign aside, allow."""
+        """Return this map with the finest unit that so many bits, the sign aside, allow."""
         integer_bits = replace(self, fraction_bits=0, limit=None)._integer_bits
         if integer_bits > bits:
             raise SpecificationError(
@@ -137,7 +137,7 @@ class RandomMap:
         return mapped
 
     def layers(self) -> tuple[Layer, ...]:
-        """The same as layers, which round no rows in between."""
+        """The map as layers, which round no rows in between."""
         ends = () if self.limit is None else (Clipped(-self.limit, self.limit),)
         return Linear(self.matrix.values, self.matrix.biases), Activated(self.activation), *ends
 

@@ -20,10 +20,10 @@ MAX_BITS = 26
 """A product of two 26-bit integers is still exact in float64 (2^53)."""
 
 FEWEST_BITS = 8
-"""Of a column's range in a format that is not called coarse for it."""
+"""Fewest bits of a column's range for which a format does not count as coarse."""
 
 LARGEST_EXPONENT = 1000
-"""Of a column's scale."""
+"""Largest exponent of a column's scale."""
 
 CHUNK_ENTRIES = 2**15
 """Entries quantised at a time: all passes over them stay in a core's cache."""
@@ -83,7 +83,7 @@ class RowFormat:
         return tuple(np.flatnonzero(coarse).tolist())
 
     def warning(self, columns: Mapping[str, float], n_columns: int) -> str:
-        """What to say of columns that this format hardly holds.
+        """Return a warning of columns for which this format is coarse.
 
         Args:
             columns: by name, their largest absolute entries.
@@ -265,7 +265,7 @@ class ColumnMap:
 
     @property
     def units(self) -> tuple[float, ...]:
-        """How large 1 of each mapped feature is in the feature's own units."""
+        """Size of 1 of each mapped feature in the feature's own units."""
         factors = self.factors or (1.0,) * len(self.exponents)
         return tuple(math.ldexp(1.0 / one, exponent) for one, exponent in zip(factors, self.exponents, strict=True))
 

@@ -32,7 +32,7 @@ BLOCK_ROWS = 256
 
 CLIPPED_ROWS = "clipped rows"
 CLIPPED_CONTRIBUTION = "clipped contribution"
-"""Where a client finds in its own memory what was clipped. It depends on its rows and is never sent."""
+"""Key in a client's own memory of what was clipped. It depends on its rows and is never sent."""
 
 COUNT_WEIGHT = 3
 """A row counts with a third of the largest norm, so that its count takes a tenth of the sum's budget."""
@@ -218,7 +218,7 @@ class JointClip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowTerms:
-    """What a learner makes its row map from; public.
+    """Public terms from which a learner makes its row map.
 
     Args:
         fraction_bits: f of the rows' lattice.
@@ -237,7 +237,7 @@ class RowTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowMap:
-    """How a linear learner's rows enter its sums: clipped to a public norm, centred first where that is asked for.
+    """Row map of a linear learner: rows are clipped to a public norm, and centred first if that is asked for.
 
     Args:
         clip: the ball and the lattice of rows.
@@ -285,7 +285,7 @@ class RowMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountMap:
-    """How rows of SAFLe enter a noisy sum: unclipped, since each has exactly E ones; their number is withheld.
+    """Row map of SAFLe: rows are not clipped, since each has exactly E ones; their number is withheld.
 
     Args:
         fraction_bits: f of the lattice, in whose units a one is 2^f: noise on it is finer than one row.
@@ -301,7 +301,7 @@ class CountMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerMap:
-    """How a deep learner's rows enter its sums: features of norm 1 in every layer, residuals clipped.
+    """Row map of a deep learner: features of norm 1 in every layer, residuals clipped.
 
     Residuals have no bound of their own, since noise moves the weights that they are left by.
 
@@ -420,7 +420,7 @@ class MeanSpec:
 
     @property
     def count_units(self) -> int:
-        """What one row adds to the last entry."""
+        """Part of one row in the last entry."""
         return self.limit // COUNT_WEIGHT
 
     @property

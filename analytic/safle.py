@@ -254,7 +254,7 @@ class SAFLe:
         return scores
 
     def exact_scores(self, model: SAFLeModel, features: NDArray[Any]) -> FloatMatrix:
-        """The same sums, each the float64 nearest to the exact one, the same bits on every machine.
+        """Return scores, each the float64 nearest to the exact one: the same bits on every machine.
 
         ``decision_function`` adds E numbers one after the other: it is within (E - 1) u / (1 - (E - 1) u) + u times the
         sum of their sizes, u = 2^-53.
@@ -314,7 +314,7 @@ class SAFLe:
         return (BoundedSum(label="counts", sensitivity=of_rows, levels=noise_levels(spec), fraction_bits=bits),)
 
     def sums_made(self, model: SAFLeModel) -> int:
-        """How many of ``bounded_sums`` the model has behind it."""
+        """Return the number of ``bounded_sums`` that the model is the result of."""
         return int(model.solution is not None)
 
     def with_noise(self, gram_sigmas: Sequence[float], shares: int | None) -> Self:

@@ -41,7 +41,7 @@ TARGET_BITS = 24
 
 
 class Agreement(StrEnum):
-    """How columns become alike."""
+    """Scaling of columns to one format."""
 
     AGREED = "agreed"
     """Each is scaled by a power of two."""
@@ -50,7 +50,7 @@ class Agreement(StrEnum):
 
     @property
     def n_sums(self) -> int:
-        """How many sums it takes."""
+        """Number of sums that it needs."""
         return 1 + (self is Agreement.STANDARDISED)
 
 
@@ -65,7 +65,7 @@ def agreed_format(max_rows: int, *, most: int = MAX_BITS) -> RowFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """What the sums so far have shown of columns.
+    """Facts about columns, as far as the sums so far determine them.
 
     Args:
         exponents: of features, then of real targets: all values are below 2^exponent.
@@ -248,7 +248,7 @@ class Scaler:
 
     @staticmethod
     def exact_total(found: Columns | None, total: Tallies) -> Statistics | IntVector:
-        """What release gates judge: the counts of the first sum, the rows of the moments'."""
+        """Return what release gates judge: the counts of the first sum, the rows of the sum of moments."""
         if found is not None:
             return Statistics.of_counts(int(total["count"]))
         counts: IntVector = total["exponents"].ravel()
@@ -317,7 +317,7 @@ class Scaler:
         return RowFormat(integer_bits=integer_bits, fraction_bits=MAX_BITS - integer_bits)
 
     def put_together(self, parts: Parts, head: Any) -> Columns | None:
-        """What these parts hold of columns; None where they hold nothing."""
+        """Return the facts about columns in these parts; None if there are none."""
         if "columns.exponents" not in parts:
             return None
         d = head.n_features

@@ -39,7 +39,7 @@ GRID = tuple(8.0**power for power in range(-8, 1))
 
 
 class Criterion(StrEnum):
-    """What an error is."""
+    """Measure of a validation error."""
 
     SQUARES = "squares"
     """Sum of squared residuals over a row's targets."""
@@ -49,7 +49,7 @@ class Criterion(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Choice:
-    """What the sums so far have shown of penalties.
+    """Choice of a penalty, as far as the sums so far determine it.
 
     Args:
         path: how one was chosen; None before.
@@ -135,7 +135,7 @@ class RidgeCV:
 
     @property
     def n_ridges(self) -> int:
-        """How many penalties are tried."""
+        """Number of penalties that are tried."""
         return len(self.ridges or GRID)
 
     def errors_spec(self, max_rows: int) -> TallySpec:
@@ -278,7 +278,7 @@ class RidgeCV:
                 parts.arrays["total.folds"] = self.folds_spec(head).to_vector(found.folds)
 
     def put_together(self, parts: Parts, head: AFL) -> Choice:
-        """What these parts hold of a choice."""
+        """Return the choice in these parts."""
         size = self.n_ridges, self.n_folds
         if "candidates" in parts:
             shape = (*size, head.spec.n_features, head.n_targets)

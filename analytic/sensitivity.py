@@ -1,4 +1,4 @@
-"""How much one record or one client can move a sum of statistics, in exact integers, and what noise that asks for.
+"""Sensitivities of sums of statistics to one record or client, in exact integers, and the noise that they need.
 
 Everything is counted in lattice units: features in 2^-f, the Gram matrix in 2^-2f. Norms are those of ``row_map``,
 which hold for integers.
@@ -63,7 +63,7 @@ class NoiseScales:
 
 
 class Sensitivity(Protocol):
-    """What one unit of privacy can change in a sum, as the cost of noise against it."""
+    """Sensitivity of a sum to one unit of privacy, as the cost of noise against it."""
 
     def scales(self, rho: Fraction, *, gram_share: float) -> NoiseScales:
         """The least noise that costs at most ``rho``, ``gram_share`` of it spent on the Gram where there is one.
@@ -75,7 +75,7 @@ class Sensitivity(Protocol):
 
 
 class StatisticsSensitivity(Protocol):
-    """The same of a Gram and a cross-correlation."""
+    """Sensitivity of a Gram and a cross-correlation."""
 
     def rho(self, gram_variance: int, cross_variance: int) -> Fraction:
         """The exact zCDP cost of a release with these variances (on the Gram's diagonal; half of it off it)."""
@@ -207,7 +207,7 @@ class VectorSensitivity:
 
 
 def mean_sensitivity(spec: MeanSpec, adjacency: Adjacency, *, nonnegative: bool = False) -> VectorSensitivity:
-    """What one record, or one client, can change in that sum.
+    """Return the sensitivity of that sum to one record or client.
 
     add-remove of a record: |(x, L // 3)|; of a client (its vector becomes zero): S. replace-one: two rows of the ball
     are at most 2 L apart, or sqrt 2 L without negative entries, and the count stays; two clients are at most 2 S apart.
@@ -227,7 +227,7 @@ def mean_sensitivity(spec: MeanSpec, adjacency: Adjacency, *, nonnegative: bool 
 
 
 def gradient_sensitivity(feature_norm: int, residual_norm: int, adjacency: Adjacency) -> VectorSensitivity:
-    """What one record can change in X^T R for rows of at most L and residuals of at most T: L T, or twice that.
+    """Return the sensitivity of X^T R to one record, for rows up to L and residuals up to T: L T, or twice that.
 
     Args:
         feature_norm: L in lattice units.

@@ -470,7 +470,7 @@ def one_hot(labels: NDArray[Any], n_classes: int) -> FloatMatrix:
 
 
 def _soft_rows(targets: NDArray[Any]) -> int:
-    """How many rows of a matrix hold a fraction."""
+    """Return the number of rows of a matrix with a fraction."""
     return int(np.count_nonzero((np.trunc(targets) != targets).any(axis=1)))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["TorchMissingError", "to_torch"]
 
 Precision = Literal["float64", "float32"]
-"""What a module computes in."""
+"""Precision in which a module computes."""
 
 ACTIVATION_MODULES = {
     "gelu": "GELU",

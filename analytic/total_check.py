@@ -38,7 +38,7 @@ COUNT_ROOM = 2**62
 EXACT_SIZE = 256
 """Up to here a matrix that float64 leaves open is decided in exact integers: below a second."""
 LIFT = 2.0**-40
-"""What is added to a diagonal near one, times d, so that a singular Gram has a Cholesky factor in float64."""
+"""Addition to a diagonal near one, times d, so that a singular Gram has a Cholesky factor in float64."""
 WITNESS_BITS = 40
 """Bits of the largest entry of a vector that is tried in exact integers."""
 

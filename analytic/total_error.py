@@ -1,4 +1,4 @@
-"""How well a linear model does on the rows of a total, from the total alone: exact squared errors and R2.
+"""Exact squared errors and R2 of a linear model on the rows of a total, from the total alone.
 
 With Y^T Y beside Gram and cross-correlation, sum |y - x w|^2 = y^T y - 2 w^T h + w^T G w for any weights: nobody
 needs the rows, and nobody is asked again. The rows are those of the sum, truncated into its formats; the result is a

@@ -15,7 +15,7 @@ from analytic.row_format import FloatMatrix
 
 
 class Rule(StrEnum):
-    """Which penalty of a path is taken."""
+    """Rule by which a penalty of a path is chosen."""
 
     LEAST = "least"
     """The one of least error; of equals the largest."""
@@ -75,7 +75,7 @@ class Path:
         return self.values[self.chosen]
 
     def of_one(self, denominator: int) -> Self:
-        """The same of sums that hold everything once, where these hold it so many times, a power of two."""
+        """Return the path of sums that count everything once; these count it ``denominator`` times, a power of two."""
         return replace(self, values=tuple(value / denominator for value in self.values))
 
 

@@ -30,10 +30,10 @@ BALANCED: Literal["balanced"] = "balanced"
 """Class weights that give every class the same weight in all."""
 
 DENOMINATOR = 1024
-"""What balanced weights are counted in where nobody says it; more where there are more classes."""
+"""Default denominator of balanced weights; larger for more classes."""
 
 MEMORY = "rows by bits of their weights"
-"""Where a client keeps its rows between sums, apart by the bits of their weights."""
+"""Key in a client's own memory of its rows between sums, apart by the bits of their weights."""
 
 
 def denominator_for(n_classes: int) -> int:
@@ -223,7 +223,7 @@ class Weights:
         return most**2 if self.is_balanced else most * min(most, self.max_weight * max(self.stated, default=1))
 
     def _rows(self, head: Any) -> int:
-        """How many rows of the largest weight there is room for; balanced classes weigh the denominator on average."""
+        """Return how many rows of the largest weight fit; balanced classes weigh the denominator on average."""
         heaviest = self.denominator if self.is_balanced else max((1, *self.stated))
         most: int = head.max_rows
         return most // (self.max_weight * heaviest)
@@ -250,7 +250,7 @@ class Weights:
         )
 
     def of(self, rows: ClientRows, class_weights: tuple[int, ...], n_classes: int) -> IntVector:
-        """How often each row counts, shape (n,), in units of one over the denominator.
+        """Return the weight of each row, shape (n,), in units of one over the denominator.
 
         Raises:
             InvalidRowsError: a weight above the largest one, or rows without a class where classes weigh.

@@ -38,7 +38,7 @@ FloatVector = NDArray[np.float64]
 
 UNIT = 2.0**-53
 LEVELS, SMALL = 40, 64
-"""How often a preconditioner is improved: condition numbers up to some 2^50 a level, and small systems have any."""
+"""Most improvements of a preconditioner: condition numbers up to some 2^50 a level, and small systems have any."""
 LOWEST = -900
 """Units below 2^LOWEST would leave float64."""
 MIN_COLUMNS, COLUMNS_PART = 16, 64
@@ -48,7 +48,7 @@ EXACT_SIZE = 1024
 BLOCK_ROWS = 128
 """Rows of Omega whose digits are in memory at a time."""
 FRACTION_BITS = 40
-"""What logarithms are multiples of is 2^-40."""
+"""Logarithms are multiples of 2^-40."""
 LOST = 2.0**-20
 """Covers, relatively, the rounding of |E|_F^2, up to 2^30 squares."""
 
@@ -283,7 +283,7 @@ def _refuse_negative(system: System, matrix: FloatMatrix, outer: FloatMatrix) ->
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """What ``refined`` needs of a system: W = expand(Z), and R = H - image(expand(Z)).
+    """A system as ``refined`` solves it: W = expand(Z), and R = H - image(expand(Z)).
 
     Args:
         right: H.

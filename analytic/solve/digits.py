@@ -287,7 +287,7 @@ def exact_forms(rows: FloatMatrix, matrices: Sequence[FloatMatrix]) -> FloatMatr
 
 
 def rounds_to_high(high: FloatMatrix, low: FloatMatrix, error: FloatMatrix) -> NDArray[np.bool_]:
-    """Where every number within ``error`` of high + low rounds to high."""
+    """Return the entries in which every number within ``error`` of high + low rounds to high."""
     margin = error * INFLATE + np.abs(low) * 2.0**-50
     up, down = np.nextafter(high, np.inf) - high, high - np.nextafter(high, -np.inf)
     decided: NDArray[np.bool_] = (low + margin < up / 2) & (low - margin > -down / 2)

@@ -158,7 +158,7 @@ def _solved(gram: Digits, cross: Digits, ridge: float) -> Solution:
 
 
 def _holds(matrix: Digits) -> NDArray[np.bool_]:
-    """Which rows of a matrix hold anything but zeros."""
+    """Return the rows of a matrix that are not all zeros."""
     return np.asarray(matrix.planes.any(axis=(0, 2)))
 
 
@@ -194,7 +194,7 @@ def singular_below(d: int) -> float:
 
 
 def _by_eigenvalues(matrix: FloatMatrix, cross: FloatMatrix, exponent: int) -> Solution:
-    """What float64 makes of a system that cannot be certified: its bits are this machine's."""
+    """Solve a system that cannot be certified in float64: the bits are this machine's."""
     values, vectors = eigh(matrix)
     kept = values > singular_below(len(matrix)) * float(np.abs(values).max())
     basis = vectors[:, kept]
