@@ -266,7 +266,7 @@ class Demonstration:
         """Read what the run left with the server and with the sites."""
         folder = self._deployment.trial.folder
         sites = {host: SiteFile.read(folder / host / "site.toml") for host in self._deployment.hosts}
-        found: dict[str, Any] = {"journals": {host: Site(file).count_totals()[0] for host, file in sites.items()}}
+        found: dict[str, Any] = {"logged_totals": {host: Site(file).count_totals()[0] for host, file in sites.items()}}
         spent = {host: file.ledger.spent() for host, file in sites.items() if file.ledger is not None}
         found["spent"] = {host: 0.0 if cost is None else cost.epsilon for host, cost in spent.items()}
         found["budget"] = BUDGET_IN_RUNS * self._epsilon

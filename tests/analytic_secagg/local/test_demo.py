@@ -81,7 +81,7 @@ def test_a_visit(page: PageServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert "countersigned by 3 of the 4 helpers" in first["receipts"]["says"]
     assert first["receipts"]["wrong"] == []
     assert all(not step["open"] for step in first["run"]["steps"])
-    assert set(first["journals"].values()) == {1}
+    assert set(first["logged_totals"].values()) == {1}
 
     again = press(page, "run", "committee")
     assert "0 of 4 parties answered" in again["run"]["failure"]
