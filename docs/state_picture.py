@@ -30,7 +30,7 @@ def state_picture(diagram: str) -> str:
     """An SVG of a state diagram that runs straight down, with its faults to one state at the side.
 
     Args:
-        diagram: what ``secagg.masked.diagram.state_diagram`` wrote.
+        diagram: a Mermaid state diagram of a client's table of transitions (``secagg.masked.states``).
     """
     arrows = [match.groups() for match in map(ARROW.fullmatch, map(str.strip, diagram.splitlines())) if match]
     inner = [arrow for arrow in arrows if "[*]" not in arrow[:2]]

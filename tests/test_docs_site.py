@@ -17,8 +17,8 @@ from analytic import AFL, RowFormat
 from analytic_secagg import Federation
 from analytic_secagg.datasets import bundled
 from analytic_secagg.modes import MODES
-from secagg.masked.diagram import state_diagram
-from secagg.masked.states import AUTHENTICATED_CLIENT, SEMI_HONEST_CLIENT, ClientState
+from secagg.masked.states import AUTHENTICATED_CLIENT, SEMI_HONEST_CLIENT, ClientState, ClientTable
+from secagg.wire import MessageType
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -91,6 +91,18 @@ def test_schemas_are_on_the_site(site: Path) -> None:
     schemas = _words(site / "reference" / "json-schemas.html")
     assert "analytic-secagg/compare" in schemas
     assert "analytic-secagg/audit" in schemas
+
+
+def state_diagram(table: ClientTable) -> str:
+    """A Mermaid state diagram: message received / message sent. Every fault leads to ABORTED."""
+    first = f"{ClientState.READY.name} --> {ClientState.KEYS_SENT.name}"
+    moves = [
+        f"{state.name} --> {after.name}: {due.name} / {answer.name}" for state, (due, after, answer) in table.items()
+    ]
+    faults = [f"{state.name} --> {ClientState.ABORTED.name}: fault" for state in table]
+    ends = [f"{state.name} --> [*]" for state in (ClientState.DONE, ClientState.ABORTED)]
+    start = [f"[*] --> {ClientState.READY.name}", f"{first}: start / {MessageType.ADVERTISED_KEYS.name}"]
+    return "\n    ".join(["stateDiagram-v2", *start, *moves, *faults, *ends])
 
 
 def test_each_automaton_stands_once_as_it_is() -> None:
