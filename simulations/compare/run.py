@@ -110,11 +110,11 @@ class Run(Record, title="asked"):
     adjacency: Adjacency | None = None
     """What a neighbouring data set is."""
     gram_share: float | None = None
-    """Part of the statistics' budget that goes to the Gram matrix; null for dpsgd, here and below."""
+    """Part of the statistics' budget that goes to the Gram matrix; null for dpsgd."""
     mean_share: float | None = None
     """Part of the whole budget that buys the rows' mean."""
     promised_survivors: Count | None = None
-    """Fewest clients of any total that is released; null where clients do not share the noise."""
+    """Fewest clients of any total that is released; null where clients do not share the noise, and for dpsgd."""
     colluders: Natural | None = None
     """Clients whose noise counts for nothing."""
     evaluate: Annotated[bool, Field(exclude=True)] = False
