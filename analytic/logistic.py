@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import chain
 from typing import Any, ClassVar, Self
@@ -30,7 +30,7 @@ from analytic.checked_products import check_product
 from analytic.errors import DivergedError, InvalidRowsError, NotReadyError, SpecificationError
 from analytic.evaluation import TallySpec
 from analytic.integer_maps import EXACT_BITS, FixedRows, scores, softmax
-from analytic.learner import ClientRows, SumSpec, canonical_context
+from analytic.learner import OPTIONAL, ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import ModelFileError, Parts
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.row_map import CLIPPED_ROWS, RowClip, RowTerms, check_labels_only
@@ -43,6 +43,9 @@ SAFE_STEP, LONGEST_STEP = 2.0, 64.0
 
 DAMPING = 0.6
 """Multiple of the noise's operator norm in the ridge of a step behind a row map."""
+
+RESIDUAL_BOUND = 1.0
+"""Largest norm of a residual behind a row map, where none is stated."""
 
 RESIDUALS = RowFormat(integer_bits=1, fraction_bits=15)
 """The lattice of residuals, labels minus probabilities."""
@@ -110,6 +113,8 @@ class Logistic(AFL):
         scale: what AFL's weights are multiplied by at first: least-squares scores lie between 0 and 1, and a softmax
             of these is nearly uniform.
         first_share: behind a row map, part of the budget of statistics and gradients that the statistics get.
+        residual_bound: behind a row map, largest norm of a residual, to which longer ones are clipped; None for 1. A
+            smaller one makes the noise as much smaller, and shortens the residuals of rows that are classified wrongly.
 
     Raises:
         SpecificationError: a parameter out of range, real targets, fewer than two classes or an RI process.
@@ -120,6 +125,7 @@ class Logistic(AFL):
     step: float | None = None
     scale: float = 10.0
     first_share: float = 0.4
+    residual_bound: float | None = field(default=None, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         AFL.__post_init__(self)
@@ -137,7 +143,7 @@ class Logistic(AFL):
             )
         if not 0 < self.first_share < 1:
             raise SpecificationError(f"the first sum's part lies between 0 and 1, not {self.first_share}")
-        _ = self.gradient_spec
+        _ = self.gradient_spec, self._ball
 
     @property
     def name(self) -> str:
@@ -194,7 +200,8 @@ class Logistic(AFL):
     @property
     def _ball(self) -> RowClip:
         """Ball of the private form's residuals: |y - p| is at most sqrt 2, and above 1 where W is wrong."""
-        return RowClip(bound=1.0, row_format=RESIDUALS)
+        bound = RESIDUAL_BOUND if self.residual_bound is None else self.residual_bound
+        return RowClip(bound=bound, row_format=RESIDUALS)
 
     def update(self, model: LinearModel, total: Any, survivors: int) -> LogisticModel:
         """AFL's model, scaled when it is complete; then the weights after one more step.

@@ -442,8 +442,14 @@ def _needs_histograms(options: Mapping[str, Option]) -> bool:
     return options.get("thresholds", Thresholds.QUANTILES) is Thresholds.QUANTILES
 
 
-ROUNDS: Mapping[str, Reader] = {"n_rounds": int, "step": float, "scale": float}
-"""Options of softmax rounds."""
+ROUNDS: Mapping[str, Reader] = {
+    "n_rounds": int,
+    "step": float,
+    "scale": float,
+    "first_share": float,
+    "residual_bound": float,
+}
+"""Options of softmax rounds; the last two are of their private form."""
 
 LEARNERS: Mapping[str, LearnerEntry] = {
     entry.name: entry

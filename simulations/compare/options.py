@@ -219,7 +219,7 @@ unless --option sets them; logistic takes d_phi random features where --option s
         str,
         default=(),
         metavar="NAME=VALUE,...",
-        shown="dpsgd.learning_rate=2,4,8,16,32,64",
+        shown="20 of dpsgd",
         repeated=True,
     )
     tune_seeds: int = option(

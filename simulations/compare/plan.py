@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from analytic.row_format import RowFormat
 from analytic.scaling import Agreement
-from analytic_secagg.console.arguments import Configurable, Option, parse_options
+from analytic_secagg.console.arguments import Configurable, Option, Reader, parse_options
 from analytic_secagg.console.declaration import changed
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
@@ -24,7 +24,14 @@ PRIVATE_FORMS: Mapping[str, Mapping[str, Any]] = {
     "afl": {},
     "fedhip": {"alphas": DEFAULT_ALPHAS},
     "random": {"d_phi": 64, "activation": "gelu", "variance": 1.0},
-    "logistic": {"n_rounds": 5, "step": None, "scale": 10.0, "d_phi": None},
+    "logistic": {
+        "n_rounds": 5,
+        "step": None,
+        "scale": 10.0,
+        "d_phi": None,
+        "first_share": None,
+        "residual_bound": None,
+    },
     "deepafl": {"n_layers": 1, "d_phi": 64, "d_f": 64},
     "safle": {"n_buckets": 2, "group_size": 1, "low": 0.0, "high": 1.0},
 }
@@ -131,11 +138,19 @@ def flat(run: Run) -> Run | None:
     return run.but(learner="random", label=FLAT, options={"d_phi": run.options["d_phi"], **rest})
 
 
-def with_shares(entry: LearnerEntry) -> LearnerEntry:
+def with_shares(entry: LearnerEntry) -> Configurable:
     """Return a learner with what of its private form can be tuned: its options there, and shares of the budget."""
     shares = {name: float for name in SHARES if name == "gram_share" or entry.name not in NEVER_CENTRED}
     own = {name: entry.options[name] for name in PRIVATE_FORMS[entry.name]}
-    return replace(entry, options={**own, **shares})
+    return _Tunable(entry.name, {**own, **shares})
+
+
+@dataclass(frozen=True, slots=True)
+class _Tunable:
+    """Settings that can be tuned, each with what reads it."""
+
+    name: str
+    options: Mapping[str, Reader]
 
 
 def tasks_of(options: CompareOptions, dataset: Dataset) -> list[Task]:
@@ -217,10 +232,11 @@ def _private(
             f"--epsilon needs a learner that has a private form, {', '.join(PRIVATE_FORMS)}, not {', '.join(names)}"
         )
     methods = [one for one in options.learning.baselines if one.is_private]
-    takers: tuple[Configurable, ...] = (*(with_shares(LEARNERS[name]) for name in private), *methods)
+    takers: list[Configurable] = [with_shares(LEARNERS[name]) for name in private]
+    takers += [_Tunable(one.name, {**one.options, "mean_share": float}) for one in methods]
     flags = {flag.removeprefix("--").replace("-", "_") for flag in changed(privacy)}
     stated = {name: flags | own[name].keys() for name in private}
-    stated |= {one.name: set(own[one.name]) for one in methods}
+    stated |= {one.name: flags | own[one.name].keys() for one in methods}
     grids = read_grids(privacy.tune, takers, stated)
     common = _fields(federation) | _fields(privacy)
     if options.learning.ridge is not None:
@@ -250,6 +266,7 @@ def _private(
                 delta=privacy.delta,
                 unit="record",
                 adjacency="add-remove",
+                mean_share=privacy.mean_share,
             )
             seeds = again["seeds"]
             yield Task(

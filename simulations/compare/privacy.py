@@ -15,6 +15,9 @@ from simulations.compare.run import Trust
 from simulations.compare.tuning import tuning_sentences
 from simulations.report.document import DatasetRecord
 
+BESIDE_DPSGD: tuple[Trust, ...] = ("distributed", "central")
+"""The kinds of trust whose accuracies are compared with those of dpsgd, whose trust is the second one."""
+
 FLAT = "deepafl with T = 0"
 """The random features of a deep learner alone, whose single release is what 2T + 1 must beat to be worth it."""
 
@@ -110,11 +113,15 @@ def statement(one: Budgets, dataset: DatasetRecord) -> Iterator[str]:
     shared = [one.of("distributed", epsilon).first for epsilon in one.epsilons]
     yield from tuning_sentences(first.label, ((run.target_epsilon or 0.0, run.tuned) for run in shared))
     if one.beside:
-        yield "dpsgd: a softmax head by Opacus for who trusts the server with exact gradients; rows of norm 1."
+        yield (
+            "dpsgd: a softmax head by DP-SGD for who trusts the server with exact gradients, as central noise does; "
+            "rows of norm 1, centred by the same release of their mean from the same part of the budget."
+        )
         yield from tuning_sentences("dpsgd", ((run.first.target_epsilon or 0.0, run.first.tuned) for run in one.beside))
     yield from _personal(one)
     for other in one.beside:
-        yield difference(one.of("distributed", other.first.target_epsilon), other, dataset)
+        for trust in BESIDE_DPSGD:
+            yield difference(one.of(trust, other.first.target_epsilon), other, dataset)
     yield "Accuracies are on test rows of a public data set and no release; noise is seeded: this is no deployment."
     if found := dict.fromkeys(name for own in one.every for run in own.records for name in run.uncertified):
         yield f"Not certified, the bits are this machine's: {', '.join(found)}."
@@ -143,7 +150,7 @@ def difference(ours: Repetitions, theirs: Repetitions, dataset: DatasetRecord) -
     error = standard_error(pairs, n_train=dataset.train_rows, n_test=dataset.test_rows)
     own, other = ours.records[-1], theirs.records[-1]
     return (
-        f"{own.label}, distributed, minus {other.label} at epsilon {other.target_epsilon:g}: "
+        f"{own.label}, {own.trust}, minus {other.label} at epsilon {other.target_epsilon:g}: "
         f"{statistics.fmean(pairs):+.4f}, standard error {error:.4f} over {len(pairs)} overlapping splits; "
         f"{other.messages_per_client} rounds and {other.bytes_up_per_client / 1e6:.3g} MB a client against {own.sums} "
         f"sums and {own.bytes_up_per_client / 1e6:.3g} MB."

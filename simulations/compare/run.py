@@ -110,11 +110,12 @@ class Run(Record, title="asked"):
     adjacency: Adjacency | None = None
     """What a neighbouring data set is."""
     gram_share: float | None = None
-    """Part of the statistics' budget that goes to the Gram matrix; null for dpsgd, here and below."""
+    """Part of the statistics' budget that goes to the Gram matrix; null for dpsgd."""
     mean_share: float | None = None
     """Part of the whole budget that buys the rows' mean."""
     min_noise_shares: Count | None = None
-    """Smallest number of clients that add a share of the noise to a released total; null where clients add none."""
+    """Smallest number of clients that add a share of the noise to a released total; null where clients do not share the
+    noise, and for dpsgd."""
     colluders: Natural | None = None
     """Clients whose noise counts for nothing."""
     evaluate: Annotated[bool, Field(exclude=True)] = False

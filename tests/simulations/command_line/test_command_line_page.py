@@ -44,7 +44,7 @@ FROM_DATA = {"d_phi": "from the features", "d_f": "from the features", "low": "l
 FROM_DATA |= {"ridges": "the mean diagonal"}
 FROM_DATA |= {"format": "proven", "feature_bound": "from the format"}
 FROM_DATA |= {"intercept": "real targets", "input_variance": "`1`", "block_variance": "`1`", "ablation": "none"}
-FROM_DATA |= {"class_weights": "none", "patterns": "none", "step": "from the gradients"}
+FROM_DATA |= {"class_weights": "none", "patterns": "none", "step": "from the gradients", "residual_bound": "`1`"}
 """Defaults that are no numbers, by what the page says of them."""
 
 

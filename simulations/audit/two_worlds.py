@@ -1,0 +1,538 @@
+"""Two-world test of a noisy run: how well does the best attack tell whether one person was in it?
+
+A coin puts a canary into a run or leaves it out. Every sum of the run is made for real: a mode's own messages, noise
+of every client, colluders who tell their shares, no more survivors than promised. The attacker knows all other rows and
+computes the likelihood ratio of the two worlds, which no attack beats (Neyman and Pearson, 1933). The ratios of many
+runs give lower bounds of epsilon. One above the claim refutes it; one far below it says that the test was too weak.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from analytic.errors import AnalyticError
+from analytic.learner import AnalyticLearner, ClientRows
+from analytic_secagg.federation import Federation, Step
+from analytic_secagg.modes import MODES, Mode
+from analytic_secagg.privacy import PrivacyPlan, PrivateForm
+from secagg import InOneProcess, PartyId, run_in_memory
+from secagg.dp import DistributedNoise, NoisySum
+from secagg.dp.conversions import gdp_epsilon
+from secagg.entropy import Entropy, os_entropy
+from secagg.layout import IntVector
+from secagg.sessions import ClientInput, ClientSession
+from simulations.audit.evaluate import LARGEST_EPSILON, clopper_pearson
+from simulations.report.document import Count, Natural, NotNegative, Part, Positive, Record, computed
+
+CLIENTS, RUNS, ROWS = 5, 1000, 2
+"""Of a test: the cohort, how many runs, and rows of each client beside the canary."""
+
+CONFIDENCE = 0.999
+"""Of all bounds of a test together (Bonferroni): a claim that holds is refuted once in a thousand tests at most."""
+
+PILOTS = 10
+"""Runs without messages, in which the canary is chosen."""
+
+THRESHOLDS = 41
+"""Quantiles of the scores of one half of the runs that are tried as thresholds."""
+
+FAR = 1e6
+"""How far beyond any bound a row reaches that a clip must shorten."""
+
+CLIENT_COPIES = 4
+"""Where a client is protected, its canary has so many times the rows that the plan expects of one."""
+
+LARGEST_MU = 40.0
+"""A larger one is not told from no noise at all."""
+
+Floats = NDArray[np.float64]
+
+Spoil = Callable[[PartyId, IntVector, bytes], IntVector]
+"""A planted fault: given a client, its vector and the session, what it sends in place of the vector with its noise."""
+
+
+class Outcome(StrEnum):
+    """What a test says of a claim."""
+
+    REFUTED = "refuted"
+    """An attack does better than the claim allows."""
+    CONSISTENT = "consistent"
+    """The best attack comes to at least half of the claim, and not beyond it."""
+    NOT_DECIDED = "not decided"
+    """No attack came to half of the claim: more runs are needed, or the canary moves little."""
+
+
+class Bound(Record, title="bound"):
+    """Lower bounds of epsilon at the claim's delta, from the scores of some runs and sums."""
+
+    of: str
+    """Which: ``all``; one sum, by its label; or all sums of the runs in which one client is an honest survivor."""
+    runs: Count
+    """How many runs these are."""
+    mu: NotNegative
+    """Distance of the two worlds' mean scores in standard deviations, as measured."""
+    mu_error: NotNegative
+    """Its standard error."""
+    exact_mu: NotNegative
+    """The distance by calculation: what the canary adds, in standard deviations of the claimed noise; mean of runs."""
+    fit: NotNegative
+    """Epsilon at least, if scores are normal, by ``mu`` and its error."""
+    scale: NotNegative
+    """Epsilon at least, if scores are normal, by their spread about the means that what the canary adds gives them."""
+    threshold: NotNegative
+    """Epsilon at least, whatever the scores' law: by right and wrong accusations at a threshold that was chosen on the
+    other half of the runs (Clopper and Pearson). It cannot come near a large epsilon in few runs."""
+
+    @property
+    def best(self) -> float:
+        """The largest of the three."""
+        return max(self.fit, self.scale, self.threshold)
+
+
+class TwoWorlds(Record, title="two_worlds"):
+    """Result of a two-world test."""
+
+    learner: str
+    """Name of the learner."""
+    mode: str
+    """The mode of the sums under the noise."""
+    epsilon: Positive
+    """Claimed epsilon."""
+    delta: Part
+    """Claimed delta."""
+    unit: str
+    """Who is protected: one record, or one client."""
+    adjacency: str
+    """What a neighbouring data set is."""
+    clients: Count
+    """Clients of each sum."""
+    survivors: Count
+    """How many of them are in each total: as few as the claim counts on, others in each run."""
+    colluders: Natural
+    """How many of them tell their share of the noise, others in each run."""
+    sums: Count
+    """Sums of a run."""
+    runs: Count
+    """Runs."""
+    with_canary: Natural
+    """Runs with the canary in them."""
+    confidence: Part
+    """Of all bounds together."""
+    bounds: tuple[Bound, ...]
+    """Of all runs and sums first."""
+
+    @computed
+    def lower_bound(self) -> NotNegative:
+        """Epsilon at least, at the stated confidence: the largest of all bounds."""
+        return max(bound.best for bound in self.bounds)
+
+    @computed
+    def outcome(self) -> Outcome:
+        """Refuted if ``lower_bound`` is above the claim; not decided if it is below half of it."""
+        if self.lower_bound > self.epsilon:
+            return Outcome.REFUTED
+        return Outcome.CONSISTENT if self.lower_bound >= self.epsilon / 2 else Outcome.NOT_DECIDED
+
+
+def two_worlds(
+    learner: AnalyticLearner[Any],
+    plan: PrivacyPlan,
+    rng: np.random.Generator,
+    *,
+    mode: Mode | None = None,
+    n_clients: int = CLIENTS,
+    runs: int = RUNS,
+    confidence: float = CONFIDENCE,
+    spoil: Callable[[DistributedNoise, int], Spoil] | None = None,
+    tick: Callable[[], None] = lambda: None,
+) -> TwoWorlds:
+    """Run a learner many times with and without a canary, and bound epsilon from what the best attack makes of it.
+
+    Noise comes from where the plan says, by default the operating system. Rows are drawn by ``rng``: a claim holds for
+    all rows, so those of the owner are not needed.
+
+    Args:
+        learner: without noise, of few features (6 or so), with room for 4 rows of each client; what a plan applies to.
+        plan: the claim. Its promised survivors are at least what the mode can keep, and at most the clients.
+        rng: draws rows, coins, survivors, colluders and who holds the canary.
+        mode: how sums are made; ``masked`` if left out.
+        n_clients: the cohort.
+        runs: how many.
+        confidence: of all bounds together; 1 - confidence is the risk that a claim that holds is refuted.
+        spoil: a planted fault: given a client's share of the noise and the sum's number from 0, what clients send.
+        tick: called after each run.
+
+    Raises:
+        PrivacyError: the learner has no private form of this plan, or the mode does not keep the promise.
+        ValueError: fewer than 40 runs, or central noise, which no client adds.
+
+    >>> from analytic.afl import AFL
+    >>> from analytic.row_format import RowFormat
+    >>> toy = AFL(n_features=3, n_targets=2, feature_format=RowFormat(integer_bits=1, fraction_bits=16), max_rows=40)
+    >>> plan = PrivacyPlan(epsilon=8.0, min_noise_shares=4, colluders=1)
+    >>> found = two_worlds(toy, plan, np.random.default_rng(0), runs=60)
+    >>> found.outcome is Outcome.REFUTED, found.bounds[0].exact_mu > 1.6
+    (False, True)
+    """
+    if plan.min_noise_shares is None or runs < 40:
+        raise ValueError(
+            f"a two-world test needs noise that clients add and at least 40 runs, not {plan.min_noise_shares} "
+            f"smallest number of noise shares and {runs} runs: state min_noise_shares in the plan, or more runs"
+        )
+    chosen = MODES["masked"] if mode is None else mode
+    setting = _Setting.of(learner, plan, rng, mode=chosen, n_clients=n_clients, spoil=spoil)
+    made = _Scores.empty(runs, setting)
+    for run in range(runs):
+        made.add(run, setting)
+        tick()
+    return TwoWorlds(
+        learner=setting.form.learner.name,
+        mode=chosen.name,
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        unit=plan.unit,
+        adjacency=plan.adjacency,
+        clients=n_clients,
+        survivors=plan.min_noise_shares,
+        colluders=plan.colluders,
+        sums=setting.n_sums,
+        runs=runs,
+        with_canary=int(made.is_in.sum()),
+        confidence=confidence,
+        bounds=tuple(made.bounds([one.label for one in setting.form.releases], plan.delta, confidence)),
+    )
+
+
+# One run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Setting:
+    """What all runs share.
+
+    Args:
+        form: the private form.
+        mode: how sums are made.
+        parts: rows of each client beside the canary.
+        canary: rows that one client holds besides in the worlds without and with the canary.
+        spoil: the planted fault.
+        rng: draws who survives, colludes and holds the canary.
+    """
+
+    form: PrivateForm
+    mode: Mode
+    parts: Mapping[PartyId, ClientRows]
+    canary: tuple[ClientRows, ClientRows]
+    spoil: Callable[[DistributedNoise, int], Spoil] | None
+    rng: np.random.Generator
+
+    @classmethod
+    def of(
+        cls,
+        learner: AnalyticLearner[Any],
+        plan: PrivacyPlan,
+        rng: np.random.Generator,
+        *,
+        mode: Mode,
+        n_clients: int,
+        spoil: Callable[[DistributedNoise, int], Spoil] | None,
+    ) -> Self:
+        form = plan.apply(learner)
+        n_features, n_classes = _sizes(learner)
+        parts = {party: toy_rows(rng, ROWS, n_features, n_classes, plan) for party in range(1, n_clients + 1)}
+        canary = _worst_canary(form, list(parts.values()), extreme_rows(rng, n_features, n_classes, plan))
+        return cls(form=form, mode=mode, parts=parts, canary=canary, spoil=spoil, rng=rng)
+
+    @property
+    def n_sums(self) -> int:
+        return len(self.form.releases)
+
+    def run(self, is_in: bool) -> tuple[Floats, Floats, list[PartyId]]:
+        """Make all sums for real.
+
+        Returns:
+            The log likelihood ratio of each sum, the squared length of what the canary adds to each in standard
+            deviations of the claimed noise, and the survivors whose share of the noise nobody tells.
+        """
+        plan, order = self.form.plan, self.rng.permutation(list(self.parts)).tolist()
+        survivors = order[: plan.min_noise_shares]
+        colluders, holder = frozenset(survivors[: plan.colluders]), survivors[-1]
+        rows = {party: _copied(self.parts[party]) for party in survivors if party != holder}
+        own = None if plan.unit == "client" else self.parts[holder]
+        without, with_canary = (_copied(added, own) for added in self.canary)
+        federation = Federation(self.form.learner, release=None, sum_fits=True)
+        sums = self.mode.sums(tuple(self.parts), min_survivors=plan.min_noise_shares)
+        scores, squared = np.zeros(self.n_sums), np.zeros(self.n_sums)
+        for number in range(self.n_sums):
+            step = _noisy(federation, self.form, number)
+            vectors = {party: step.vector(of) for party, of in rows.items()}
+            out, there = step.vector(without), step.vector(with_canary)
+            parties = _Telling.of(
+                self, sums.next_sum(step.with_headroom(len(self.parts)), step.context), step, colluders
+            )
+            result = run_in_memory(parties, vectors | {holder: there if is_in else out}).result
+            unexplained = result.total - sum(vectors.values(), out)
+            scores[number], squared[number] = _likelihood_ratio(self.form, number, unexplained, there - out)
+            federation.take(result)
+        return scores, squared, survivors[plan.colluders :]
+
+
+def _noisy(federation: Federation[Any], form: PrivateForm, number: int) -> Step[Any]:
+    """The sum that is due, with its noise."""
+    step = Step.of(form.learner, federation.model, number=number, noise=form, sum_fits=True)
+    assert step is not None, "a sum with a price is due"
+    return step
+
+
+def _likelihood_ratio(form: PrivateForm, number: int, unexplained: IntVector, shift: IntVector) -> tuple[float, float]:
+    """Log of p(total with the canary) / p(without), densities of the claimed noise; and |shift / sigma|^2."""
+    levels, variances = _levels(form, number)
+    noisy = levels > 0
+    moved = shift[noisy] / variances[levels[noisy]]
+    squared = float(moved @ shift[noisy].astype(np.float64))
+    return float(moved @ unexplained[noisy].astype(np.float64)) - squared / 2, squared
+
+
+def _levels(form: PrivateForm, number: int) -> tuple[NDArray[np.uint8], Floats]:
+    """The noise level of each coordinate of a sum, and the claimed variance of each level from 0."""
+    noise = form.noises[number]
+    total = noise.total if isinstance(noise, DistributedNoise) else noise
+    return total.levels, np.array([np.inf, *map(float, total.variances)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Telling(InOneProcess):
+    """All parties of a noisy sum. Colluders tell their shares, so that these are taken off: they send none."""
+
+    session_id: bytes = field(repr=False)
+    colluders: frozenset[PartyId]
+    spoil: Spoil | None
+
+    @classmethod
+    def of(cls, setting: _Setting, honest: InOneProcess, step: Step[Any], colluders: frozenset[PartyId]) -> Self:
+        noise = setting.form.noises[step.number]
+        assert isinstance(noise, DistributedNoise)
+        return cls(
+            protocol=step.over(honest.protocol),
+            secrets=honest.secrets,
+            session_id=honest.protocol.digest,
+            colluders=colluders,
+            spoil=setting.spoil and setting.spoil(noise, step.number),
+        )
+
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
+        noisy, secrets = self.protocol, self.of_party(party)
+        assert isinstance(noisy, NoisySum)
+        assert not callable(client_input)
+        if party in self.colluders:
+            return noisy.protocol.client(party, client_input, secrets=secrets, entropy=entropy)
+        if self.spoil is None:
+            return noisy.client(party, client_input, secrets=secrets, entropy=entropy)
+        spoiled = self.spoil(party, client_input, self.session_id)
+        return noisy.protocol.client(party, spoiled, secrets=secrets, entropy=entropy)
+
+
+# Rows and the canary
+
+
+def toy_rows(rng: np.random.Generator, n_rows: int, n_features: int, n_classes: int, plan: PrivacyPlan) -> ClientRows:
+    """Draw rows of random directions between -1 and 1, from 0 on where the plan has no negative features."""
+    features = rng.uniform(0.0 if plan.nonnegative else -1.0, 1.0, size=(n_rows, n_features))
+    return ClientRows(features, rng.integers(n_classes, size=n_rows))
+
+
+def extreme_rows(rng: np.random.Generator, n_features: int, n_classes: int, plan: PrivacyPlan) -> list[ClientRows]:
+    """Make rows that may move a sum most: beyond every bound, subnormal, along axes, of any direction, of each class.
+
+    Where the plan protects clients, each is a client: as many copies as one is expected to hold, one, and more.
+    """
+    axes, ones = np.eye(n_features), np.ones((1, n_features))
+    some = toy_rows(rng, 4, n_features, n_classes, plan).features
+    rows = np.concatenate([some, axes[:2], ones, FAR * ones, FAR * some[:2], axes[:1] * 5e-324, ones / FAR])
+    if not plan.nonnegative:
+        rows = np.concatenate([rows, -rows])
+    expected = plan.client_rows
+    copies = (1,) if plan.unit == "record" else tuple(sorted({1, expected, CLIENT_COPIES * expected}))
+    return [
+        ClientRows(np.repeat(row[None], n, axis=0), np.full(n, label))
+        for row in rows
+        for label in range(n_classes)
+        for n in copies
+    ]
+
+
+def _worst_canary(
+    form: PrivateForm, parts: Sequence[ClientRows], candidates: Sequence[ClientRows]
+) -> tuple[ClientRows, ClientRows]:
+    """The neighbouring pair that moves all sums of a run most, on average over pilot runs with central noise."""
+    accepted = [one for one in candidates if _accepted(form, one)]
+    apart = np.zeros((len(accepted), len(accepted)))
+    for _ in range(PILOTS):
+        for moves in _pilot(form, parts, accepted):
+            inner = moves @ moves.T
+            length = inner.diagonal()
+            apart += length[:, None] + length - 2 * inner if form.plan.adjacency == "replace-one" else np.diag(length)
+    first, second = np.unravel_index(int(apart.argmax()), apart.shape)
+    if form.plan.adjacency == "replace-one":
+        return accepted[first], accepted[second]
+    nothing = accepted[first].taken(np.zeros(0, dtype=np.intp))
+    return nothing, accepted[first]
+
+
+def _pilot(form: PrivateForm, parts: Sequence[ClientRows], candidates: Sequence[ClientRows]) -> Iterator[Floats]:
+    """A run without messages: what each candidate adds to each sum, in standard deviations of the claimed noise."""
+    learner, model = form.learner, form.learner.init()
+    held, tried = [_copied(rows) for rows in parts], [_copied(rows) for rows in candidates]
+    for number, noise in enumerate(form.noises):
+        step = Step.of(learner, model, number=number, noise=form, sum_fits=True)
+        assert step is not None, "a sum with a price is due"
+        levels, variances = _levels(form, number)
+        noisy = levels > 0
+        sigmas = np.sqrt(variances[levels[noisy]])
+        yield np.array([step.vector(rows)[noisy] / sigmas for rows in tried])
+        drawn = noise.total.draw() if isinstance(noise, DistributedNoise) else noise.draw()
+        total = sum((step.vector(rows) for rows in held), drawn)
+        model = learner.update(model, step.spec.from_vector(total), len(parts))
+
+
+def _accepted(form: PrivateForm, rows: ClientRows) -> bool:
+    """Whether the learner's first sum takes these rows; refused ones move nothing."""
+    step = Step.of(form.learner, form.learner.init(), noise=form, sum_fits=True)
+    assert step is not None, "a private form has a sum"
+    try:
+        step.vector(_copied(rows))
+    except AnalyticError:
+        return False
+    return True
+
+
+def _copied(rows: ClientRows, beside: ClientRows | None = None) -> ClientRows:
+    """The same rows with a memory of their own, after others where a client holds such."""
+    parts = [rows] if beside is None else [beside, rows]
+    return ClientRows(
+        np.concatenate([part.features for part in parts]), np.concatenate([part.targets for part in parts])
+    )
+
+
+def _sizes(learner: Any) -> tuple[int, int]:
+    """Features and classes of a learner's rows."""
+    return learner.n_features, getattr(learner, "n_targets", None) or learner.n_classes
+
+
+# Bounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Scores:
+    """What the attacker has of all runs.
+
+    Args:
+        is_in: whether the canary is in a run, shape (runs,).
+        ratios: log likelihood ratios, shape (runs, sums).
+        squared: squared lengths of what the canary adds, of the same shape.
+        honest: whether a client is a survivor who tells nothing, shape (runs, clients).
+    """
+
+    is_in: NDArray[np.bool_]
+    ratios: Floats
+    squared: Floats
+    honest: NDArray[np.bool_]
+
+    @classmethod
+    def empty(cls, runs: int, setting: _Setting) -> Self:
+        """Toss the coins of so many runs."""
+        return cls(
+            is_in=setting.rng.random(runs) < 0.5,
+            ratios=np.zeros((runs, setting.n_sums)),
+            squared=np.zeros((runs, setting.n_sums)),
+            honest=np.zeros((runs, len(setting.parts)), dtype=np.bool_),
+        )
+
+    def add(self, run: int, setting: _Setting) -> None:
+        """Make the run of a number."""
+        self.ratios[run], self.squared[run], honest = setting.run(bool(self.is_in[run]))
+        self.honest[run, np.array(honest) - 1] = True
+
+    def bounds(self, labels: Sequence[str], delta: float, confidence: float) -> Iterator[Bound]:
+        """Bounds of all; of each sum, where there are several; and of the runs that count on one client's share."""
+        every = np.ones(len(self.is_in), dtype=np.bool_)
+        choices = [("all", every, slice(None))]
+        if len(labels) > 1:
+            of_sums = ((label, every, slice(k, k + 1)) for k, label in enumerate(labels))
+            choices += [choice for choice in of_sums if self.squared[:, choice[2]].any()]
+        of_clients = enumerate(self.honest.T, start=1)
+        choices += [(f"client {party}", runs, slice(None)) for party, runs in of_clients if not runs.all()]
+        alpha = (1 - confidence) / (3 * len(choices))
+        for name, runs, sums in choices:
+            ratio, square = self.ratios[runs, sums].sum(axis=1), self.squared[runs, sums].sum(axis=1)
+            yield _bound(name, ratio, square, self.is_in[runs], alpha=alpha, delta=delta)
+
+
+def _bound(name: str, score: Floats, square: Floats, is_in: NDArray[np.bool_], *, alpha: float, delta: float) -> Bound:
+    mu, error = _distance(score[is_in], score[~is_in])
+    return Bound(
+        of=name,
+        runs=len(score),
+        mu=mu,
+        mu_error=error,
+        exact_mu=float(np.sqrt(square).mean()),
+        fit=_epsilon(mu - float(stats.norm.isf(alpha)) * error, delta),
+        scale=_scale_bound(score, square, is_in, delta, alpha),
+        threshold=_threshold_bound(score, is_in, delta, alpha),
+    )
+
+
+def _distance(there: Floats, out: Floats) -> tuple[float, float]:
+    """Difference of the means over the pooled standard deviation, and its standard error (Hedges and Olkin, 1985)."""
+    n, m = len(there), len(out)
+    if min(n, m) < 2:
+        return 0.0, 0.0
+    apart = float(there.mean() - out.mean())
+    spread = math.sqrt(((n - 1) * there.var(ddof=1) + (m - 1) * out.var(ddof=1)) / (n + m - 2))
+    mu = min(apart / spread, LARGEST_MU) if apart > 0 and spread > 0 else LARGEST_MU * (apart > 0)
+    return mu, math.sqrt(1 / n + 1 / m + mu**2 / (2 * (n + m - 2)))
+
+
+def _scale_bound(score: Floats, square: Floats, is_in: NDArray[np.bool_], delta: float, alpha: float) -> float:
+    """Epsilon at least by the spread of scores about +-|shift|^2 / 2, where the canary's own length puts them."""
+    moved = square > 0
+    length = np.sqrt(square[moved])
+    about = (score[moved] - np.where(is_in[moved], 0.5, -0.5) * square[moved]) / length
+    widest = float(np.square(about).sum()) / float(stats.chi2.ppf(alpha, len(about)))
+    return _epsilon(min(float(length.mean()) / math.sqrt(widest), LARGEST_MU) if widest > 0 else LARGEST_MU, delta)
+
+
+def _threshold_bound(score: Floats, is_in: NDArray[np.bool_], delta: float, alpha: float) -> float:
+    """Epsilon at least by counts on half of the runs, at the threshold that is best on the others."""
+    half = np.arange(len(score)) % 2 == 0
+    thresholds = np.unique(np.quantile(score[half], np.linspace(0.0, 1.0, THRESHOLDS), method="inverted_cdf"))
+    best = max(thresholds, key=lambda at: _counted(score[half] > at, is_in[half], delta, alpha))
+    return _counted(score[~half] > best, is_in[~half], delta, alpha)
+
+
+def _counted(accused: NDArray[np.bool_], is_in: NDArray[np.bool_], delta: float, alpha: float) -> float:
+    """Epsilon that P(accused | in) <= e^epsilon P(accused | out) + delta refutes, and so for those not accused."""
+    n, m = int(is_in.sum()), int((~is_in).sum())
+    if not min(n, m):
+        return 0.0
+    right, wrong = int(accused[is_in].sum()), int(accused[~is_in].sum())
+    found = 0.0
+    for hits, trials, errors, others in ((right, n, wrong, m), (m - wrong, m, n - right, n)):
+        low = clopper_pearson(hits, trials, 1 - alpha / 2)[0]
+        high = clopper_pearson(errors, others, 1 - alpha / 2)[1]
+        if low > delta:
+            found = max(found, math.log((low - delta) / high))
+    return found
+
+
+def _epsilon(mu: float, delta: float) -> float:
+    """Epsilon of a distance, up to ``LARGEST_EPSILON``."""
+    return min(gdp_epsilon(max(mu, 0.0), delta), LARGEST_EPSILON)

@@ -1,0 +1,134 @@
+"""Two-world test of noisy runs: honest noise comes near its claim from below, and planted faults are refuted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analytic.afl import AFL
+from analytic.learner import AnalyticLearner
+from analytic.logistic import Logistic
+from analytic.row_format import RowFormat
+from analytic_secagg.privacy import PrivacyPlan
+from secagg.dp import DistributedNoise
+from simulations.audit.two_worlds import Outcome, Spoil, TwoWorlds, _Scores, two_worlds
+
+PLAN = PrivacyPlan(epsilon=8.0, min_noise_shares=4, colluders=1)
+SIZES: dict[str, Any] = {"n_features": 6, "n_targets": 3, "max_rows": 40}
+TOY = AFL(**SIZES, feature_format=RowFormat(integer_bits=1, fraction_bits=16))
+ROUNDS = Logistic(**SIZES, feature_format=RowFormat(integer_bits=1, fraction_bits=16), n_rounds=2)
+
+
+def found(learner: AnalyticLearner[Any], plan: PrivacyPlan, runs: int, **options: Any) -> TwoWorlds:
+    return two_worlds(learner, plan, np.random.default_rng(1), runs=runs, **options)
+
+
+@pytest.mark.parametrize("learner", [TOY, ROUNDS], ids=["two sums", "rounds"])
+def test_honest_noise_is_not_refuted_and_comes_to_half_of_its_claim(learner: AnalyticLearner[Any]) -> None:
+    result = found(learner, PLAN, 150)
+    assert result.outcome is Outcome.CONSISTENT
+    assert 4 <= result.lower_bound <= 8
+
+
+@pytest.mark.slow
+def test_a_thousand_runs_come_to_seven_of_a_claimed_eight() -> None:
+    """25 CPU seconds."""
+    result = found(TOY, PLAN, 1000)
+    assert 7 <= result.lower_bound <= 8
+    assert abs(result.bounds[0].mu - result.bounds[0].exact_mu) < 5 * result.bounds[0].mu_error
+
+
+@pytest.mark.parametrize(
+    ("plan", "least"),
+    [
+        (replace(PLAN, adjacency="replace-one"), 1.4),
+        (replace(PLAN, unit="client", client_rows=2), 1.6),
+        (replace(PLAN, unit="client", client_rows=2, adjacency="replace-one"), 1.666 / 2**0.5),  # Grams: never opposite
+        (replace(PLAN, nonnegative=True, mean_share=0.0), 1.6),
+    ],
+    ids=["replaced record", "client", "replaced client", "no signs, no mean"],
+)
+def test_the_canary_of_each_promise_moves_totals_as_much_as_the_noise_is_for(plan: PrivacyPlan, least: float) -> None:
+    """The length of what it adds is the mu of the claim: 1.666 at epsilon 8 and delta 1e-5."""
+    result = found(TOY, plan, 60)
+    assert result.outcome is not Outcome.REFUTED
+    assert least < result.bounds[0].exact_mu <= 1.667
+
+
+def _halved(noise: DistributedNoise, number: int) -> Spoil:
+    """Noise of half the scale."""
+    thin = replace(noise.share, variances=tuple(variance // 4 for variance in noise.share.variances))
+    return lambda party, vector, session: vector + thin.draw()
+
+
+def _one_silent(noise: DistributedNoise, number: int) -> Spoil:
+    return lambda party, vector, session: vector if party == 1 else vector + noise.share.draw()
+
+
+def _bare(quiet: int) -> Callable[[DistributedNoise, int], Spoil]:
+    """No noise on the sum of one number."""
+
+    def spoil(noise: DistributedNoise, number: int) -> Spoil:
+        return lambda party, vector, session: vector if number == quiet else vector + noise.share.draw()
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "learner", "runs"),
+    [(_halved, TOY, 80), (_bare(0), TOY, 40), (_bare(1), TOY, 40), (_bare(3), ROUNDS, 40)],
+    ids=["half the scale", "no noise on the mean", "no noise on the statistics", "no noise in a round"],
+)
+def test_less_noise_than_claimed_is_refuted(
+    spoil: Callable[[DistributedNoise, int], Spoil], learner: AnalyticLearner[Any], runs: int
+) -> None:
+    result = found(learner, PLAN, runs, spoil=spoil)
+    assert result.outcome is Outcome.REFUTED, result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("silent", [1, 4])
+def test_a_missing_share_is_refuted_whoever_keeps_it(silent: int) -> None:
+    """25 CPU seconds each. An honest cohort's noise is a third less without the share of one of three who count."""
+
+    def spoil(noise: DistributedNoise, number: int) -> Spoil:
+        return lambda party, vector, session: vector if party == silent else vector + noise.share.draw()
+
+    assert found(TOY, PLAN, 1000, spoil=spoil).outcome is Outcome.REFUTED
+
+
+def test_a_missing_share_of_two_is_refuted_in_few_runs() -> None:
+    plan = replace(PLAN, min_noise_shares=3)
+    assert found(TOY, plan, 250, n_clients=3, spoil=_one_silent).outcome is Outcome.REFUTED
+
+
+def test_claims_that_hold_are_refuted_as_rarely_as_is_said() -> None:
+    """Scores drawn from the exact law of a tight claim, at 70 % confidence: 30 % of refutations at most, and many."""
+    rng, runs, refuted = np.random.default_rng(0), 200, 0
+    for _ in range(40):
+        is_in = rng.random(runs) < 0.5
+        squared = np.tile([0.05, 0.95], (runs, 1)) * 1.66597**2
+        ratios = np.sqrt(squared) * rng.standard_normal((runs, 2)) + np.where(is_in[:, None], 0.5, -0.5) * squared
+        made = _Scores(is_in=is_in, ratios=ratios, squared=squared, honest=rng.random((runs, 5)) < 0.6)
+        refuted += max(bound.best for bound in made.bounds(["mean", "statistics"], 1e-5, 0.7)) > 8.0
+    assert 1 <= refuted <= 22  # Binomial(40, 0.3) is above 22 with probability 3e-4
+
+
+def test_too_few_runs_decide_nothing() -> None:
+    """A claim of 1 moves totals by a quarter of a standard deviation."""
+    result = found(TOY, replace(PLAN, epsilon=1.0), 40)
+    assert result.outcome in (Outcome.NOT_DECIDED, Outcome.CONSISTENT)
+    assert result.bounds[0].fit < 0.5
+    assert result.bounds[0].threshold == 0.0
+
+
+@pytest.mark.parametrize(
+    ("plan", "runs"), [(replace(PLAN, min_noise_shares=None), 100), (PLAN, 39)], ids=["central", "39 runs"]
+)
+def test_what_cannot_be_tested_is_refused(plan: PrivacyPlan, runs: int) -> None:
+    with pytest.raises(ValueError, match="at least 40 runs"):
+        found(TOY, plan, runs)
