@@ -110,7 +110,7 @@ def sign(statement: Statement, identity: IdentityKey) -> str:
     """
     payload = statement.to_bytes()
     signature = Ed25519PrivateKey.from_private_bytes(identity.secret).sign(pae(PAYLOAD_TYPE, payload))
-    return _envelope(payload, identity.public.hex(), signature)
+    return _envelope(payload, identity.public, signature)
 
 
 def verify(envelope: str, public_key: bytes) -> Statement:
@@ -123,30 +123,31 @@ def verify(envelope: str, public_key: bytes) -> Statement:
     Raises:
         AttestationError: it is no such envelope, was changed, or another key signed it.
     """
-    payload, keyid, signature = _parts(envelope)
-    if keyid != public_key.hex() or not verifies(public_key, signature, pae(PAYLOAD_TYPE, payload)):
-        raise AttestationError(f"it was changed, or another key than {public_key.hex()} signed it")
-    return Statement.from_bytes(payload)
+    statement, key = read_signed(envelope)
+    if key != public_key:
+        raise AttestationError(f"the key {public_key.hex()} must have signed it, and {key.hex()} did")
+    return statement
 
 
-def signer(envelope: str) -> bytes:
-    """Return the public key that an envelope names and that signed it; whose key it is, the caller must know.
+def read_signed(envelope: str) -> tuple[Statement, bytes]:
+    """Return the statement of an envelope and the public key that signed it; the caller must know whose key it is.
 
     Raises:
-        AttestationError: it is no such envelope, or was changed.
+        AttestationError: it is no such envelope, or was changed after it was signed.
     """
-    key = bytes.fromhex(_parts(envelope)[1])
-    verify(envelope, key)
-    return key
+    payload, keyid, signature = _parts(envelope)
+    if not verifies(keyid, signature, pae(PAYLOAD_TYPE, payload)):
+        raise AttestationError(f"it was changed after it was signed, or {keyid.hex()} is not the key that signed it")
+    return Statement.from_bytes(payload), keyid
 
 
-def _parts(envelope: str) -> tuple[bytes, str, bytes]:
-    """Payload, key and signature of an envelope."""
+def _parts(envelope: str) -> tuple[bytes, bytes, bytes]:
+    """Return payload, key and signature of an envelope."""
     try:
         found = json.loads(envelope)
         (one,) = found["signatures"]
         payload, signature = (base64.b64decode(text, validate=True) for text in (found["payload"], one["sig"]))
-        keyid = bytes.fromhex(one["keyid"]).hex()
+        keyid = bytes.fromhex(one["keyid"])
         if _envelope(payload, keyid, signature) == envelope:
             return payload, keyid, signature
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -154,9 +155,9 @@ def _parts(envelope: str) -> tuple[bytes, str, bytes]:
     raise AttestationError("a DSSE envelope is needed as this product writes it: one line, names sorted, no spaces")
 
 
-def _envelope(payload: bytes, keyid: str, signature: bytes) -> str:
+def _envelope(payload: bytes, keyid: bytes, signature: bytes) -> str:
     encoded, signed = (base64.b64encode(one).decode() for one in (payload, signature))
     envelope = {
-        "payload": encoded, "payloadType": PAYLOAD_TYPE, "signatures": [{"keyid": keyid, "sig": signed}]
+        "payload": encoded, "payloadType": PAYLOAD_TYPE, "signatures": [{"keyid": keyid.hex(), "sig": signed}]
     }  # fmt: skip
     return line_of_json(envelope) + "\n"

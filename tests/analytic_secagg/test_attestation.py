@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.dsse import statement_of
 
 from analytic.array_file import line_of_json
-from analytic_secagg.attestation import AttestationError, Statement, pae, sign, signer, verify
+from analytic_secagg.attestation import AttestationError, Statement, pae, read_signed, sign, verify
 from secagg import IdentityKey
 from secagg.primitives.identity import is_signed, statement
 
@@ -34,7 +34,7 @@ def test_what_was_signed_is_what_is_read(subjects: dict[str, str], kind: str, pr
     stated = Statement(subjects=subjects, predicate_type=kind, predicate=predicate)
     envelope = sign(stated, IDENTITY)
     assert verify(envelope, IDENTITY.public).to_bytes() == stated.to_bytes()
-    assert signer(envelope) == IDENTITY.public
+    assert read_signed(envelope) == (verify(envelope, IDENTITY.public), IDENTITY.public)
     assert statement_of(envelope, IDENTITY.public) == {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(subjects.items())],
@@ -83,8 +83,10 @@ def test_no_changed_bit_and_no_other_way_of_writing_is_accepted() -> None:
         with pytest.raises(AttestationError):
             verify(other, IDENTITY.public)
         with pytest.raises(AttestationError):
-            signer(other)
-    with pytest.raises(AttestationError, match=f"another key than {STRANGER.public.hex()} signed it"):
+            read_signed(other)
+    with pytest.raises(
+        AttestationError, match=f"the key {STRANGER.public.hex()} must have signed it, and {IDENTITY.public.hex()} did"
+    ):
         verify(envelope, STRANGER.public)
     with pytest.raises(InvalidSignature):
         statement_of(envelope, STRANGER.public)
@@ -139,8 +141,8 @@ def test_a_key_of_small_order_signs_nothing() -> None:
     forged = json.loads(sign(CLAIM, IDENTITY))
     sig = base64.b64encode(zero + bytes(32)).decode()
     envelope = line_of_json({**forged, "signatures": [{"keyid": zero.hex(), "sig": sig}]}) + "\n"
-    for attempt in (lambda: verify(envelope, zero), lambda: signer(envelope)):
-        with pytest.raises(AttestationError, match="it was changed, or another key"):
+    for attempt in (lambda: verify(envelope, zero), lambda: read_signed(envelope)):
+        with pytest.raises(AttestationError, match="it was changed after it was signed, or"):
             attempt()
 
 
