@@ -32,8 +32,8 @@ from analytic_secagg.code_version import code_version
 from analytic_secagg.console.arguments import file
 from analytic_secagg.console.declaration import option
 from analytic_secagg.dossier_annexes import ANNEXES, annexes
-from analytic_secagg.dossier_run import ERRORS, MODEL, NEEDED, RUN, RUN_FILES, TOTALS_AND_SCORES, FiledRun, Found
-from analytic_secagg.errors import FederationError, UsageError
+from analytic_secagg.dossier_run import ERRORS, MODEL, NEEDED, RUN, RUN_FILES, TOTALS, FiledRun, Found
+from analytic_secagg.errors import FederationError
 from analytic_secagg.receipts import problems as receipt_problems
 from analytic_secagg.receipts import told_by
 from analytic_secagg.site.errors import SiteFileError
@@ -48,11 +48,12 @@ DOSSIER_TYPE = "urn:analytic-secagg:dossier:3"
 
 STATEMENT = "dossier.intoto.jsonl"
 ROSTER, PLAN, AUDIT = "roster.toml", "audit/plan.json", "audit/audit.json"
+POLICIES = "policies/"
 PUBLIC_TABLES = ("policy", "privacy", "journal")
 """The tables of a site's file that state its demands. Keys, paths of rows and folders are left out."""
 
 NOT_HERE = {
-    "policies/": "left out: the demands of each site (--site)",
+    POLICIES: "left out: the demands of each site (--site)",
     "receipts/": "left out: the sites' own receipts (--receipt)",
     "ledgers/": "left out: the ledger of privacy costs (--ledger)",
     PLAN: "left out: an audit's plan, signed before the run (--plan)",
@@ -87,15 +88,15 @@ class Evidence:
         return validated(Roster, tomllib.loads(self.files[ROSTER].decode()), SiteFileError, prefix=f"{ROSTER}: ")
 
     @cached_property
-    def receipts(self) -> Mapping[str, Receipt | SecureSumError]:
-        """The sites' receipts by place, or why one does not read."""
-        return {name: _receipt(self.files[name]) for name in self.within("receipts/")}
+    def receipts(self) -> Mapping[str, Receipt]:
+        """The sites' receipts by place."""
+        return {name: Receipt.from_bytes(self.files[name]) for name in self.within("receipts/")}
 
     @cached_property
     def run(self) -> FiledRun:
         """The run."""
         files = {name.removeprefix(RUN): self.files[name] for name in self.within(RUN)}
-        return FiledRun(files=files, roster=self.roster, kept=[*self._readable.values()])
+        return FiledRun(files=files, roster=self.roster, kept=[*self.receipts.values()])
 
     @cached_property
     def signers(self) -> Mapping[bytes, str]:
@@ -116,8 +117,7 @@ class Evidence:
         plan = SignedPlan.from_text(self.files[PLAN].decode(errors="replace"), signers=self.signers)
         if self.audit is None:
             raise PlanError("an audit plan without the audit's report decides nothing; add the report (--audit)")
-        started = str(self.run.said.get("started", ""))
-        if not _is_before(plan.signed_at, started):
+        if plan.signed_at >= datetime.fromisoformat(started := self.run.said["started"]):
             raise PlanError(f"it was signed at {plan.signed_at.isoformat()}, and the run began before: {started}")
         return {
             **decide(plan, self.audit, signers=self.signers, run=self.run.said),
@@ -137,13 +137,17 @@ class Evidence:
     @property
     def annexes(self) -> dict[str, bytes]:
         """The annexes by place, which follow from the other files."""
-        of_it = [one for one in self._readable.values() if self.run.is_of_it(one)]
+        of_it = [one for one in self.receipts.values() if self.run.is_of_it(one)]
+        demands: dict[str, list[str]] = {}  # the parties that state equal ones, by these in one line
+        for name in self.within(POLICIES):
+            words = "; ".join(self.files[name].decode().splitlines())
+            demands.setdefault(words, []).append(name.removeprefix(POLICIES).removesuffix(".txt"))
         facts = {
             "roster": self.roster,
             "run": self.run,
-            "demands": self._demands(),
+            "demands": demands,
             "receipts": [told_by(one, self.roster) for one in of_it],
-            "n_other_receipts": len(self._readable) - len(of_it),
+            "n_other_receipts": len(self.receipts) - len(of_it),
             "ledgers": [_ledger(self.files[name]) for name in self.within("ledgers/")],
             "audit": self.audit,
             "auditor": None if self.audit is None else _named(self.audit.signer, self.signers),
@@ -151,75 +155,51 @@ class Evidence:
         }
         return {name: text.encode() for name, text in annexes(facts).items()}
 
-    def _demands(self) -> dict[str, list[str]]:
-        """Return the parties that state equal demands, by these demands in words."""
-        found: dict[str, list[str]] = {}
-        for name in self.within("policies/"):
-            stated = json.loads(self.files[name])
-            tables = {"learners": stated.pop("learners")}
-            party = str(stated.pop("party"))
-            for table in stated.values():
-                tables |= table
-            words = [
-                f"{key.replace('_', ' ')} {', '.join(map(str, value)) if isinstance(value, list) else value}"
-                for key, value in tables.items()
-            ]
-            found.setdefault("; ".join(words), []).append(party)
-        return found
-
-    @property
-    def _readable(self) -> Mapping[str, Receipt]:
-        return {name: one for name, one in self.receipts.items() if isinstance(one, Receipt)}
-
     def within(self, folder: str) -> list[str]:
         """Return the files below a folder, sorted."""
         return sorted(name for name in self.files if name.startswith(folder))
 
     def contradictions(self) -> Found:
         """Yield (file, what it states that does not follow from the others), whoever signed it."""
-        try:
-            _ = self.roster
-        except (SiteFileError, ValueError, KeyError) as error:
-            yield ROSTER, f"it is no roster: {error}"
+        receipts = {name: partial(Receipt.from_bytes, self.files[name]) for name in self.within("receipts/")}
+        if wrong := [*_failing({ROSTER: lambda: self.roster, **receipts})]:
+            yield from wrong
             return
-        yield from self._of_receipts()
+        for name, one in self.receipts.items():
+            yield from ((name, line) for line in receipt_problems([one], (), self.roster))
+        together = receipt_problems([*self.receipts.values()], (), self.roster)
+        yield from (("receipts", line) for line in together if line.startswith("EVIDENCE"))
         yield from self.run.contradictions()
-        parts: dict[str, Callable[[], object]] = {
-            **{name: partial(_ledger, self.files[name]) for name in self.within("ledgers/")},
-            AUDIT: lambda: self.audit,
-            PLAN: lambda: self.decision,
-        }
-        for name, part in parts.items():
-            try:
-                part()
-            except MALFORMED as error:
-                yield name, str(error) if isinstance(error, FederationError | SecureSumError) else repr(error)
+        ledgers = {name: partial(_ledger, self.files[name]) for name in self.within("ledgers/")}
+        yield from _failing({**ledgers, AUDIT: lambda: self.audit, PLAN: lambda: self.decision})
         known = {ROSTER, PLAN, AUDIT, *ANNEXES} | {f"{RUN}{name}" for name in RUN_FILES}
         for name in sorted(self.files.keys() - known):
-            if name.rpartition("/")[0] not in ("policies", "receipts", "ledgers"):
+            if f"{name.rpartition('/')[0]}/" not in (POLICIES, "receipts/", "ledgers/"):
                 yield name, "a dossier has no such file"
-
-    def _of_receipts(self) -> Found:
-        whole = self._readable
-        yield from ((name, str(one)) for name, one in self.receipts.items() if name not in whole)
-        yield from ((name, line) for name, one in whole.items() for line in receipt_problems([one], (), self.roster))
-        together = receipt_problems([*whole.values()], (), self.roster)
-        yield from (("receipts", line) for line in together if line.startswith("EVIDENCE"))
 
     def gaps(self) -> Found:
         """Yield (file, what it does not show): what is left out, and what nothing recomputes."""
         fingerprint = self.roster.fingerprint
         yield ROSTER, f"as the file was given; ask the sites whether theirs has the fingerprint {fingerprint}"
         yield from self.run.gaps()
-        for name, one in self._readable.items():
+        for name, one in self.receipts.items():
             if not self.run.is_of_it(one):
                 yield name, "of a sum that this run does not name"
-        for name in self.within("policies/"):
+        for name in self.within(POLICIES):
             yield name, "as the file was given; its site did not sign it"
         yield from ((name, what) for name, what in NOT_HERE.items() if not self.within(name))
         if AUDIT in self.files:
             yield AUDIT, "the word of whoever signed it; no attack is run again"
         yield STATEMENT, "`made` is the signer's word; nothing shows whether other runs were begun and not filed"
+
+
+def _failing(parts: Mapping[str, Callable[[], object]]) -> Found:
+    """Yield the files that do not read, with the reason."""
+    for name, part in parts.items():
+        try:
+            part()
+        except MALFORMED as error:
+            yield name, str(error) if isinstance(error, FederationError | SecureSumError) else repr(error)
 
 
 def _several(help_text: str, flag: str) -> Any:
@@ -247,13 +227,9 @@ class Sources:
         "the plan that audit-plan signed before the run", file, default=None, metavar="FILE", shown="none"
     )
     without_totals: bool = option(
-        "leave out totals, evaluation and log, for readers who may not have totals: nobody then recomputes the model",
+        "leave out totals, for readers who may not have them: nobody then recomputes the model",
         default=False,
     )
-
-    def __post_init__(self) -> None:
-        if self.plan is not None and self.audit is None:
-            raise UsageError("--plan is decided by an audit's report; name it with --audit")
 
     def evidence(self, signer: bytes) -> Evidence:
         """Return the files of the dossier but its statement and its annexes.
@@ -266,8 +242,8 @@ class Sources:
         """
         if not all((self.folder / name).is_file() for name in NEEDED):
             raise DossierError(f"{self.folder} must be the folder of a finished run, with {', '.join(NEEDED)}")
-        left_out = TOTALS_AND_SCORES if self.without_totals else ()
-        names = [name for name in RUN_FILES if (self.folder / name).is_file() and name not in left_out]
+        left_out = TOTALS if self.without_totals else ""
+        names = [name for name in RUN_FILES if (self.folder / name).is_file() and name != left_out]
         found = {ROSTER: _read(self.roster)} | {f"{RUN}{name}": _read(self.folder / name) for name in names}
         if self.without_totals:
             found[f"{RUN}{MODEL}"] = _weights_alone(found[f"{RUN}{MODEL}"], str(self.folder / MODEL))
@@ -387,24 +363,22 @@ def read_statement(folder: Path, key: bytes) -> Statement:
     return statement
 
 
-def _receipt(content: bytes) -> Receipt | SecureSumError:
-    try:
-        return Receipt.from_bytes(content)
-    except SecureSumError as error:
-        return error
-
-
 def _policy(site: Path) -> tuple[str, bytes]:
-    """Return the place and the content of a site's demands."""
+    """Return the place and the content of a site's demands, one a line."""
     said = read_toml(site)
     client = said.get("client", {})
-    public = {name: said[name] for name in PUBLIC_TABLES if name in said}
-    public.get("privacy", {}).pop("ledger", None)
     party = client.get("party", site.parent.name)
     if not re.fullmatch(r"[\w-]+", str(party)):
         raise DossierError(f"{site} is of the party {party!r}, and a policy is filed under a number or a plain name")
-    public |= {"learners": client.get("learners", ["afl"]), "party": party}
-    return f"policies/{party}.json", (json.dumps(public, indent=2, sort_keys=True) + "\n").encode()
+    demands = {"learners": client["learners"]} if "learners" in client else {}
+    for table in PUBLIC_TABLES:
+        demands |= said.get(table, {})
+    demands.pop("ledger", None)
+    lines = (
+        f"{name.replace('_', ' ')}: {', '.join(map(str, value)) if isinstance(value, list) else value}\n"
+        for name, value in demands.items()
+    )
+    return f"{POLICIES}{party}.txt", "".join(lines).encode()
 
 
 def _ledger(content: bytes) -> Mapping[str, Any]:
@@ -418,14 +392,6 @@ def _ledger(content: bytes) -> Mapping[str, Any]:
 
 def _named(key: bytes | None, signers: Mapping[bytes, str]) -> str:
     return "nobody" if key is None else signers.get(key, key.hex())
-
-
-def _is_before(moment: datetime, other: str) -> bool:
-    """Return whether a moment is before another one; False where that is none with an offset from UTC."""
-    try:
-        return moment < datetime.fromisoformat(other)
-    except (ValueError, TypeError):
-        return False
 
 
 def _weights_alone(content: bytes, source: str) -> bytes:

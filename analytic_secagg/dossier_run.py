@@ -30,26 +30,10 @@ RUN = "run/"
 """Its folder in the dossier."""
 
 SUMMARY, MODEL, TOTALS, INVITATION = "summary.json", "model.safetensors", "totals.safetensors", "invitation"
-PROGRESS, EVALUATION = "progress.jsonl", "evaluation.json"
 NEEDED = (MODEL, SUMMARY, INVITATION)
-RUN_FILES = (*NEEDED, TOTALS, PROGRESS, EVALUATION)
-"""Of a run's folder; all but those needed may be missing."""
+RUN_FILES = (*NEEDED, TOTALS)
+"""The files taken from a run's folder. Log and evaluation are the server's word, and their counts are a total."""
 
-TOTALS_AND_SCORES = (TOTALS, PROGRESS, EVALUATION)
-"""Kept from readers who may not have totals: an evaluation's counts are one, and the log repeats them."""
-
-LEFT_OUT = {
-    TOTALS: "left out: the model is not computed again, nor are disclosure checks, `segments`, `context` and "
-    "`survivors` in summary.json",
-    PROGRESS: "left out: the log of the run",
-    EVALUATION: "left out: the figures of the run's evaluation",
-}
-AS_WRITTEN = {
-    PROGRESS: "the server's log as it was written; nothing recomputes it",
-    EVALUATION: "the server's word; the total that it follows from is in no file",
-    SUMMARY: "the server's word for `started`, `seconds`, `code`, `disputes` and `complaints`, how long anybody was "
-    "waited for, and whether there was an evaluation",
-}
 OF_RUN = {"started", "seconds", "code", "plan", "survivors", "sums", "weights_sha256", "certified", "uncertified"}
 """Names in a summary beside those of ``account_of_run``."""
 
@@ -108,11 +92,17 @@ class FiledRun:
     def gaps(self) -> Found:
         """Yield which files of a run are not here, and what in the others nothing recomputes."""
         said = self.said
-        for name in RUN_FILES:
-            if name not in self.files and (name != EVALUATION or said["settings"]["evaluate"]):
-                yield f"{RUN}{name}", LEFT_OUT[name]
-            elif name in AS_WRITTEN and name in self.files:
-                yield f"{RUN}{name}", AS_WRITTEN[name]
+        if not self.recomputed:
+            yield (
+                f"{RUN}{TOTALS}",
+                "left out: the model is not computed again, nor are disclosure checks, `segments`, `context` and "
+                "`survivors` in summary.json",
+            )
+        yield (
+            f"{RUN}{SUMMARY}",
+            "the server's word for `started`, `seconds`, `code`, `disputes` and `complaints`, how long anybody was "
+            "waited for, and whether there was an evaluation",
+        )
         if bytes.fromhex(said["configuration"]) not in self.roster.configurations:
             yield f"{RUN}{SUMMARY}", "its configuration is not in the roster: whether owners agreed to it"
         if not self.countersigners():

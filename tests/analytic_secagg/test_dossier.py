@@ -241,8 +241,9 @@ def test_no_key_or_path_of_a_site_is_in_it(ran: Trial, sources: Sources, tmp_pat
         assert secret not in whole
         assert bytes.fromhex(secret.decode()) not in whole
     assert f"{ran.folder}/site".encode() not in whole
-    policy = json.loads((tmp_path / "dossier" / "policies" / "1.json").read_text())
-    assert policy.keys() == {"policy", "journal", "learners", "party"}
+    policy = (tmp_path / "dossier" / "policies" / "1.txt").read_text()
+    assert policy.startswith("learners: afl\n")
+    assert "\nmin clients: 5\n" in policy
 
 
 def resigned(folder: Path, name: str, content: bytes | None, key: IdentityKey, **predicate: object) -> None:
@@ -532,25 +533,23 @@ def test_every_kind_of_run_is_recomputed(tmp_path: Path, case: str) -> None:
 
 
 def test_what_is_left_out_is_listed(ran: Trial, sources: Sources, tmp_path: Path) -> None:
-    """Who may not have totals gets no counts of an evaluation, and no log that repeats them."""
+    """Nobody gets the counts of an evaluation, which are a total, or the log that repeats them."""
     run = shutil.copytree(sources.folder, tmp_path / "rehearsal")
     (run / "evaluation.json").write_text("{}")
     summary = json.loads((run / "summary.json").read_text())
-    summary["settings"]["evaluate"] = True
-    (run / "summary.json").write_text(json.dumps(summary))
-    secret = ("totals.safetensors", "evaluation.json", "progress.jsonl")
     for with_totals in (True, False):
         folder = tmp_path / f"dossier-{with_totals}"
         replace(sources, folder=run, without_totals=not with_totals).write(folder, identity_of(ran))
-        assert {name for name in secret if (folder / "run" / name).exists()} == (set(secret) if with_totals else set())
+        totals = {"totals.safetensors"} if with_totals else set()
+        there = {path.name for path in (folder / "run").iterdir()}
+        assert there == {"model.safetensors", "summary.json", "invitation"} | totals
         listed = dict(gaps(folder))
         left = {name for name, what in listed.items() if "left out" in what}
         assert listed.keys() - left == {
             "roster.toml", STATEMENT, "audit/audit.json", "run/summary.json",
-            *(f"run/{name}" for name in secret[1:] if with_totals),
-            *(f"policies/{party}.json" for party in range(1, 6)),
+            *(f"policies/{party}.txt" for party in range(1, 6)),
         }  # fmt: skip
-        assert left == (set() if with_totals else {f"run/{name}" for name in secret})
+        assert left == (set() if with_totals else {"run/totals.safetensors"})
     bare = Sources(folder=run, roster=sources.roster)
     bare.write(tmp_path / "bare", identity_of(ran))
     listed = dict(gaps(tmp_path / "bare"))
@@ -877,7 +876,7 @@ def test_annexes_are_filled_and_mark_what_a_person_adds(ran: Trial, sources: Sou
         "| lone_rows | masked | hidden | passed |",
         f"| rows counted in the first total | {rows}; at most 100000 were allowed |",
         "| model computed again from the totals | yes, equal in every bit |",
-        "| 1, 2, 3, 4, 5 | learners afl; ",
+        "| 1, 2, 3, 4, 5 | learners: afl; ",
         "The audit's decision is **passed**. The report is signed by",
         "5 receipts of this run's sums verify.",
         "No noise was added. The run has no differential privacy.",
@@ -979,5 +978,6 @@ def test_the_commands_make_it_and_verify_it_elsewhere(
     assert "roster.toml: it was changed" in capsys.readouterr().out
     assert main(["check-dossier", str(moved), "--key", "0F" * 32]) == 2
     assert "a public key is 64 hexadecimal digits" in capsys.readouterr().err
-    assert main(["dossier", "run", "--identity", identity, "--roster", "roster.toml", "--plan", plan]) == 2
-    assert "--plan is decided by an audit's report; name it with --audit" in capsys.readouterr().err
+    words = ["dossier", str(sources.folder), "--identity", identity, "--roster", str(sources.roster), "--plan", plan]
+    assert main([*words, "--out", str(tmp_path / "no-report")]) == 2
+    assert "an audit plan without the audit's report decides nothing; add the report" in capsys.readouterr().err
