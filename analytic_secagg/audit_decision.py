@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from analytic_secagg.audit_plan import Hypothesis, SignedPlan
-from analytic_secagg.audit_result import EXPECTED, AuditResult
+from analytic_secagg.audit_result import LEARNER, AuditResult
 
 
 def decide(
@@ -65,7 +65,7 @@ def _about(plan: SignedPlan, result: AuditResult, run: Mapping[str, Any]) -> Ite
         yield f"the plan is about {plan.code}, and the run states other code, or none"
     if run["mode"] not in {one.mode for one in plan.plan.hypotheses if one.expected == "hidden"}:
         yield f"the run is over {run['mode']}, and no hypothesis says that something is hidden in this mode"
-    for setting in EXPECTED:
+    for setting in LEARNER:
         audited, own = result.learner[setting], run["settings"][setting]
         if setting == "ridge" and audited is None and own != "cv":
             continue  # a report without a ridge is of the sums of every stated ridge, which enters the solve alone

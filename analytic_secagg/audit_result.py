@@ -19,7 +19,7 @@ REPORT_TYPE = "urn:analytic-secagg:audit-report:3"
 """Predicate type of a signed report; the predicate is the report."""
 
 Outcome = Literal["hidden", "leaks", "not decided"]
-EXPECTED = {"learner": "", "options": "", "ridge": None, "feature_format": None, "target_format": "labels"}
+LEARNER = {"learner": "", "options": "", "ridge": None, "feature_format": None, "target_format": "labels"}
 """What an audit must share with a run, with the value of an audit that states none."""
 
 _WINS, _NOTHING = ("recovered", "leaks"), ("no evidence of leakage at this power",)
@@ -52,7 +52,7 @@ class AuditResult:
         code: the code that ran.
         data_sha256: digest of the rows.
         settings: by the names that a plan may fix, ``alpha`` among them.
-        learner: the names of ``EXPECTED`` with the audited learner's values.
+        learner: the names of ``LEARNER`` with the audited learner's values.
         findings: attacks in the report's order.
         decision: the report's own.
         problems: why no decision can rest on it: lost controls, verdicts that contradict their numbers.
@@ -93,7 +93,7 @@ class AuditResult:
             code=CodeVersion(report.code.version, report.code.sha256),
             data_sha256=report.dataset.sha256,
             settings=report.settings,
-            learner={name: stated.get(name, default) for name, default in EXPECTED.items()},
+            learner={name: stated.get(name, default) for name, default in LEARNER.items()},
             findings=tuple(cell.finding for cell in report.cells),
             decision="passed" if report.holds else "failed" if report.leaked else "not decided",
             problems=tuple(wrong),
@@ -145,8 +145,8 @@ class _Score(_Part):
 
     @property
     def words(self) -> str:
-        if self.hits is None or self.trials is None or self.chance is None:
-            return ""
+        if self.hits is None or self.chance is None or not self.trials:
+            return "no trials"
         noticed = "" if self.smallest_noticed is None else f"; would have noticed {self.smallest_noticed:.2g}"
         return f"right {self.hits} of {self.trials} times, guessing {self.chance:.2g}{noticed}"
 

@@ -42,7 +42,7 @@ from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.session import Session
 from analytic_secagg.totals import read_totals, totals_to_bytes
 from analytic_secagg.trial import Trial
-from secagg import IdentityKey
+from secagg import IdentityKey, Receipt
 from secagg.dp import Budget, Ledger
 from simulations.__main__ import main as simulate
 from simulations.audit.audit import Audit
@@ -230,6 +230,22 @@ def test_it_is_not_made_of_what_it_cannot_be_made_of(
     with pytest.raises(DossierError, match=said):
         replace(sources, **named).write(out, identity_of(ran))
     assert not (tmp_path / "dossier").exists()
+
+
+def test_it_is_not_made_of_two_receipts_that_convict_the_server(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    """Nor of one that the server did not sign."""
+    key = identity_of(ran)
+    told = Receipt.from_bytes(sources.receipts[0].read_bytes())
+    other = replace(told.statement, total=bytes(32))
+    twin = Receipt(statement=other, signature=key.sign("receipt", *other.parts))
+    for name, receipt, said in (
+        ("twin", twin, "receipts: EVIDENCE AGAINST THE SERVER: it signed two different totals of sum"),
+        ("forged", replace(twin, signature=told.signature), "-forged: sum .* not signed by this server"),
+    ):
+        (tmp_path / name).write_bytes(receipt.to_bytes())
+        with pytest.raises(DossierError, match=said):
+            replace(sources, receipts=(*sources.receipts, tmp_path / name)).write(tmp_path / "dossier", key)
+        assert not (tmp_path / "dossier").exists()
 
 
 def test_no_key_or_path_of_a_site_is_in_it(ran: Trial, sources: Sources, tmp_path: Path) -> None:
@@ -489,7 +505,7 @@ def test_an_invitation_that_was_written_again_is_not_what_the_parties_signed(
     ) in listed
     measures = (tmp_path / "dossier" / "annexes" / "dpia.md").read_text()
     assert "receipts of this run's sums verify" not in measures
-    assert "No receipts of this run's sums are in this dossier" in measures
+    assert "No site's receipts of this run's sums are in this dossier" in measures
     assert "5 receipts are of other sums and show nothing about this run" in measures
 
 
@@ -892,7 +908,7 @@ def test_annexes_say_what_a_dossier_does_not_hold(ran: Trial, sources: Sources, 
     bare.write(tmp_path / "dossier", identity_of(ran))
     whole = "".join(path.read_text() for path in (tmp_path / "dossier" / "annexes").iterdir())
     for said in [
-        "signed by the server. It decides nothing: no plan was signed before", "No receipts of this run's sums",
+        "signed by the server. It decides nothing: no plan was signed before", "No site's receipts of this run's sums",
         "No ledger of privacy costs", "The demands of the sites are not in", "No decision rests on the report",
     ]:  # fmt: skip
         assert said in whole
