@@ -95,8 +95,8 @@ class FiledRun:
         if not self.recomputed:
             yield (
                 f"{RUN}{TOTALS}",
-                "left out: the model is not computed again, nor are disclosure checks, `segments`, `context` and "
-                "`survivors` in summary.json",
+                "left out: nothing computes the model, disclosure checks and survivors again, nor `segments` and "
+                "`context` of sums after the first",
             )
         yield (
             f"{RUN}{SUMMARY}",
@@ -197,6 +197,7 @@ class FiledRun:
     def _of_settings(self) -> Found:
         said, follows = self.said, account_of_run(self._settings(), self.roster, self._federation())
         yield from _unlike(said, follows, "its settings")
+        yield from _unlike(said, {"survivors": [one["survivors"] for one in said["sums"]]}, "its sums")
         yield from ((SUMMARY, f"no summary states {name!r}") for name in sorted(said.keys() - follows.keys() - OF_RUN))
         for number, one in enumerate(said["sums"], start=1):
             more = sorted(one.keys() - OF_SUM)
@@ -222,6 +223,10 @@ class FiledRun:
         session, step = self._session(), self._federation().next_sum
         if step is None or session.step.context != step.context:
             yield INVITATION, "its learner has another configuration than the settings in summary.json give"
+        else:
+            segments = [[one.name, one.size, one.bound] for one in step.layout.segments]
+            agreed = {"context": step.context.hex(), "segments": segments}
+            yield from _unlike(first, agreed, "the invitation", "of sum 1 ")
         receipts = [one.statement.configuration.hex() for one in self._own()[:1] if one is not None]
         if not {first["configuration"], *receipts} <= {None, session.protocol.digest.hex()}:
             yield INVITATION, "summary.json or the first total's receipt is of another sum than it invites to"
