@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,28 +12,27 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
+from analytic_secagg.attestation import Statement, read_signed, sign
 from analytic_secagg.code_version import CodeVersion, code_version
 from analytic_secagg.errors import FederationError
-from analytic_secagg.signed_json import signed_line, signer_of
 from analytic_secagg.site.strict_models import StrictModel
 from secagg import IdentityKey
 from secagg.encoding import length_prefixed
 
-KIND, VERSION = "analytic-secagg/audit-plan", 2
-"""Version 1 named no data and no code."""
+PLAN_TYPE = "urn:analytic-secagg:audit-plan:3"
+"""Predicate type of a signed plan. Version 2 was signed in a format of its own; version 1 named no data and no code."""
 
-_LABEL = "audit plan"
 _NONCE_BYTES = 32
 
 Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class PlanError(FederationError, ValueError):
-    """What was given is no plan or no report, or nobody who may have signed it did."""
+    """A file is no plan or no report, or nobody signed it who may."""
 
 
 class Hypothesis(StrictModel):
-    """What must come of one attack on one column of an audit.
+    """The expected result of one attack on one column of an audit.
 
     Args:
         attack: its name in the audit's report.
@@ -48,7 +46,7 @@ class Hypothesis(StrictModel):
 
 
 class AuditPlan(StrictModel):
-    """What is claimed before a run, and how an audit decides it; a TOML file.
+    """The claims before a run, and how an audit decides them; a TOML file.
 
     Args:
         alpha: how often a cell that leaks nothing may be called a leak; the audit's own must be the same, since a
@@ -70,13 +68,13 @@ class AuditPlan(StrictModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedPlan:
-    """A plan as it was published.
+    """A plan as it was published: an in-toto statement about the rows, in a DSSE envelope.
 
     Args:
         plan: the claims.
         code: the code that signed it, which the audit and the run must be of.
-        signed_at: when, by the signer's word.
-        signer: the signer's public key.
+        signed_at: when, according to the signer.
+        signer: the signer's Ed25519 public key.
         sha256: digest of the file.
     """
 
@@ -98,20 +96,22 @@ class SignedPlan:
             PlanError: it is no plan of this version, or none of these keys signed it.
         """
         try:
-            said = json.loads(text)
-            if (said["kind"], said["version"]) != (KIND, VERSION):
-                raise ValueError("it is of another kind or version")
+            statement, signer = read_signed(text)
+            if statement.predicate_type != PLAN_TYPE:
+                raise PlanError(f"{PLAN_TYPE} is needed, and it is {statement.predicate_type}")
+            said = statement.predicate
             plan, when = AuditPlan.model_validate(said["plan"]), datetime.fromisoformat(said["signed_at"])
             if when.tzinfo is None:
-                raise ValueError("its time has no offset from UTC")
+                raise PlanError("its time has no offset from UTC")
             code = CodeVersion(**said["code"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
+            why = str(error) if isinstance(error, FederationError) else type(error).__name__
+            raise PlanError(f"this is no signed audit plan ({why}); sign one with audit-plan") from error
+        if signers is not None and signer not in signers:
             raise PlanError(
-                f"this is no signed audit plan of version {VERSION} ({type(error).__name__}); sign one with audit-plan"
-            ) from error
-        signer = signer_of(_LABEL, text)
-        if signer is None or (signers is not None and signer not in signers):
-            raise PlanError("this audit plan is signed by nobody of the roster, or was changed after it was signed")
+                f"this audit plan is signed by {signer.hex()}, which is no key of the roster; have a party of the "
+                "roster sign it"
+            )
         sha256 = hashlib.sha256(text.encode()).hexdigest()
         return cls(plan=plan, code=code, signed_at=when, signer=signer, sha256=sha256)
 
@@ -136,14 +136,12 @@ class SignedPlan:
 
 def signed_plan(plan: AuditPlan, identity: IdentityKey, now: datetime) -> str:
     """Return a plan with its time and this code's version, signed: a line of JSON to publish before the run."""
-    said = {
-        "kind": KIND,
-        "version": VERSION,
+    predicate = {
         "plan": plan.model_dump(mode="json"),
         "code": code_version()._asdict(),
         "signed_at": now.isoformat(timespec="seconds"),
     }
-    return signed_line(_LABEL, said, identity)
+    return sign(Statement(subjects={"rows": plan.data_sha256}, predicate_type=PLAN_TYPE, predicate=predicate), identity)
 
 
 def read_plan(path: Path) -> str:
@@ -188,5 +186,5 @@ class BoundPlan:
 
     @property
     def public(self) -> dict[str, str]:
-        """What a run's summary says of it."""
+        """The part of a run's summary about it."""
         return {"sha256": hashlib.sha256(self.content).hexdigest(), "nonce": self.nonce.hex()}

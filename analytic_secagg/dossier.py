@@ -1,9 +1,9 @@
-"""A dossier: all that a run left as evidence in one folder, signed, that verifies offline with a public key.
+"""A dossier: the evidence of one run in one folder, under one signed statement that verifies offline with a public key.
 
-Every file stands in a manifest by its SHA-256, and the manifest is signed, so that a changed, missing or added file is
-named. What can be recomputed is: each run's model and summary from its settings, invitation, totals and receipts;
-receipts against the roster; the chain of a ledger; what the audit's hypotheses come to; the annexes. ``gaps`` lists the
-rest, which is the word of whoever signed. The audit's report is read as a file: nothing here knows how audits are made.
+The statement is an in-toto Statement in a DSSE envelope; its subjects are all files of the folder by SHA-256, so that a
+changed, missing or added file is named. Whatever follows from other files is computed again: the run's model and
+summary (``dossier_run``), receipts against the roster, a ledger's chain, the audit's decision, the statement's own
+claims and every annex. ``gaps`` lists the rest, which is the word of whoever signed.
 """
 
 from __future__ import annotations
@@ -12,21 +12,27 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from analytic.array_file import line_of_json
+from jinja2 import TemplateError
+
 from analytic.errors import AnalyticError
 from analytic.model_files import model_from_bytes, model_to_bytes
-from analytic_secagg.audit_decision import AuditReport, decide, report_signer
+from analytic_secagg.attestation import AttestationError, Statement, sign, verify
+from analytic_secagg.audit_decision import decide
 from analytic_secagg.audit_plan import PlanError, SignedPlan
+from analytic_secagg.audit_result import AuditResult
 from analytic_secagg.code_version import code_version
-from analytic_secagg.dossier_annexes import annexes
-from analytic_secagg.dossier_runs import MODEL, NEEDED, RUN_FILES, SUMMARY, TOTALS, TOTALS_AND_SCORES, FiledRun, Found
+from analytic_secagg.console.arguments import file
+from analytic_secagg.console.declaration import option
+from analytic_secagg.dossier_annexes import ANNEXES, annexes
+from analytic_secagg.dossier_run import ERRORS, MODEL, NEEDED, RUN, RUN_FILES, TOTALS, FiledRun, Found
 from analytic_secagg.errors import FederationError
 from analytic_secagg.receipts import problems as receipt_problems
 from analytic_secagg.receipts import told_by
@@ -36,125 +42,246 @@ from analytic_secagg.site.strict_models import read_toml, validated
 from secagg import IdentityKey, Receipt
 from secagg.dp import Ledger, PrivacyError
 from secagg.errors import SecureSumError
-from secagg.primitives.identity import is_signed
 
-KIND, VERSION = "analytic-secagg/dossier", 2
-"""Version 1 decided by reports of anybody, and its annexes were not recomputed."""
+DOSSIER_TYPE = "urn:analytic-secagg:dossier:3"
+"""Predicate type. Versions 1 and 2 were a manifest in a format of its own."""
 
-MANIFEST, SIGNATURE = "dossier.json", "dossier.sig"
-ROSTER, PLAN, AUDIT, DECISION = "roster.toml", "audit/plan.json", "audit/audit.json", "audit/decision.json"
+STATEMENT = "dossier.intoto.jsonl"
+ROSTER, PLAN, AUDIT = "roster.toml", "audit/plan.json", "audit/audit.json"
+POLICIES = "policies/"
 PUBLIC_TABLES = ("policy", "privacy", "journal")
-"""Of a site's file: what it demands. Keys, paths of rows and folders are left out."""
+"""The tables of a site's file that state its demands. Keys, paths of rows and folders are left out."""
 
 NOT_HERE = {
-    "policies/": "left out: what each site demands (--site)",
+    POLICIES: "left out: the demands of each site (--site)",
     "receipts/": "left out: the sites' own receipts (--receipt)",
-    "ledgers/": "left out: the bill of noise (--ledger)",
-    PLAN: "left out: an audit's hypotheses, if somebody fixed them beforehand (--plan)",
+    "ledgers/": "left out: the ledger of privacy costs (--ledger)",
+    PLAN: "left out: an audit's plan, signed before the run (--plan)",
     AUDIT: "left out: no audit (--audit)",
 }
-
-_LABEL = "dossier"
+MALFORMED = (*ERRORS, PrivacyError, TemplateError)
 
 
 class DossierError(FederationError, ValueError):
-    """A dossier cannot be made, or what it would be made of is not what it must be."""
+    """A dossier cannot be made of these files, or a folder is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """The files of a dossier but its statement, and what follows from them.
+
+    Args:
+        files: content by place in the folder.
+        signer: Ed25519 public key of whoever signs the dossier, who may also sign plan and report.
+
+    Raises:
+        FederationError, SecureSumError, ValueError, KeyError, TypeError, AttributeError: a property cannot be made of
+            these files; ``contradictions`` names the file instead.
+    """
+
+    files: Mapping[str, bytes] = field(repr=False)
+    signer: bytes
+
+    @cached_property
+    def roster(self) -> Roster:
+        """Who takes part."""
+        return validated(Roster, tomllib.loads(self.files[ROSTER].decode()), SiteFileError, prefix=f"{ROSTER}: ")
+
+    @cached_property
+    def receipts(self) -> Mapping[str, Receipt]:
+        """The sites' receipts by place."""
+        return {name: Receipt.from_bytes(self.files[name]) for name in self.within("receipts/")}
+
+    @cached_property
+    def run(self) -> FiledRun:
+        """The run."""
+        files = {name.removeprefix(RUN): self.files[name] for name in self.within(RUN)}
+        return FiledRun(files=files, roster=self.roster, kept=[*self.receipts.values()])
+
+    @cached_property
+    def signers(self) -> Mapping[bytes, str]:
+        """Who may sign a plan or a report, in words by key."""
+        named = {self.signer: "who signed this dossier", self.roster.server: "the server"}
+        return named | {key: f"client {party}" for party, key in self.roster.clients.items()}
+
+    @cached_property
+    def audit(self) -> AuditResult | None:
+        """The audit's report."""
+        return AuditResult.from_text(self.files[AUDIT].decode(errors="replace")) if AUDIT in self.files else None
+
+    @cached_property
+    def decision(self) -> Mapping[str, Any] | None:
+        """The decision on the plan's hypotheses, and who shows that the plan came first; None without a plan."""
+        if PLAN not in self.files:
+            return None
+        plan = SignedPlan.from_text(self.files[PLAN].decode(errors="replace"), signers=self.signers)
+        if self.audit is None:
+            raise PlanError("an audit plan without the audit's report decides nothing; add the report (--audit)")
+        if plan.signed_at >= datetime.fromisoformat(started := self.run.said["started"]):
+            raise PlanError(f"it was signed at {plan.signed_at.isoformat()}, and the run began before: {started}")
+        return {
+            **decide(plan, self.audit, signers=self.signers, run=self.run.said),
+            "report_signed_by": _named(self.audit.signer, self.signers),
+            "plan_signed_at": plan.signed_at.isoformat(timespec="seconds"),
+            "plan_came_first": self.run.bound_by(self.files[PLAN]),
+        }
+
+    @property
+    def claims(self) -> dict[str, Any]:
+        """The part of the statement's predicate that follows from the files; other tools can read it."""
+        names = ("learner", "mode", "privacy", "survivors", "weights_sha256")
+        run = {name: self.run.said[name] for name in names}
+        claims: dict[str, Any] = json.loads(json.dumps({"run": run, "audit": self.decision}))
+        return claims
+
+    @property
+    def annexes(self) -> dict[str, bytes]:
+        """The annexes by place, which follow from the other files."""
+        of_it = [one for one in self.receipts.values() if self.run.is_of_it(one)]
+        demands: dict[str, list[str]] = {}  # the parties that state equal ones, by these in one line
+        for name in self.within(POLICIES):
+            words = "; ".join(self.files[name].decode().splitlines())
+            demands.setdefault(words, []).append(name.removeprefix(POLICIES).removesuffix(".txt"))
+        facts = {
+            "roster": self.roster,
+            "run": self.run,
+            "demands": demands,
+            "receipts": [told_by(one, self.roster) for one in of_it],
+            "n_other_receipts": len(self.receipts) - len(of_it),
+            "ledgers": [_ledger(self.files[name]) for name in self.within("ledgers/")],
+            "audit": self.audit,
+            "auditor": None if self.audit is None else _named(self.audit.signer, self.signers),
+            "decision": self.decision,
+        }
+        return {name: text.encode() for name, text in annexes(facts).items()}
+
+    def within(self, folder: str) -> list[str]:
+        """Return the files below a folder, sorted."""
+        return sorted(name for name in self.files if name.startswith(folder))
+
+    def contradictions(self) -> Found:
+        """Yield (file, what it states that does not follow from the others), whoever signed it."""
+        receipts = {name: partial(Receipt.from_bytes, self.files[name]) for name in self.within("receipts/")}
+        if wrong := [*_failing({ROSTER: lambda: self.roster, **receipts})]:
+            yield from wrong
+            return
+        for name, one in self.receipts.items():
+            yield from ((name, line) for line in receipt_problems([one], (), self.roster))
+        together = receipt_problems([*self.receipts.values()], (), self.roster)
+        yield from (("receipts", line) for line in together if line.startswith("EVIDENCE"))
+        yield from self.run.contradictions()
+        ledgers = {name: partial(_ledger, self.files[name]) for name in self.within("ledgers/")}
+        yield from _failing({**ledgers, AUDIT: lambda: self.audit, PLAN: lambda: self.decision})
+        known = {ROSTER, PLAN, AUDIT, *ANNEXES} | {f"{RUN}{name}" for name in RUN_FILES}
+        for name in sorted(self.files.keys() - known):
+            if f"{name.rpartition('/')[0]}/" not in (POLICIES, "receipts/", "ledgers/"):
+                yield name, "a dossier has no such file"
+
+    def gaps(self) -> Found:
+        """Yield (file, what it does not show): what is left out, and what nothing recomputes."""
+        fingerprint = self.roster.fingerprint
+        yield ROSTER, f"as the file was given; ask the sites whether theirs has the fingerprint {fingerprint}"
+        yield from self.run.gaps()
+        for name, one in self.receipts.items():
+            if not self.run.is_of_it(one):
+                yield name, "of a sum that this run does not name"
+        for name in self.within(POLICIES):
+            yield name, "as the file was given; its site did not sign it"
+        yield from ((name, what) for name, what in NOT_HERE.items() if not self.within(name))
+        if AUDIT in self.files:
+            yield AUDIT, "the word of whoever signed it; no attack is run again"
+        yield STATEMENT, "`made` is the signer's word; nothing shows whether other runs were begun and not filed"
+
+
+def _failing(parts: Mapping[str, Callable[[], object]]) -> Found:
+    """Yield the files that do not read, with the reason."""
+    for name, part in parts.items():
+        try:
+            part()
+        except MALFORMED as error:
+            yield name, str(error) if isinstance(error, FederationError | SecureSumError) else repr(error)
+
+
+def _several(help_text: str, flag: str) -> Any:
+    """Declare a file that may be given several times."""
+    return option(help_text, file, default=(), flag=flag, repeated=True, metavar="FILE", shown="none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What a dossier is made of.
+    """The files that a dossier is made of, as the command ``dossier`` takes them."""
 
-    Args:
-        runs: folders of runs, each with a model, its totals and a summary.
-        roster: the operator's roster.
-        sites: files of sites, of which what they demand is taken, and no key is read.
-        receipts: copies that sites kept.
-        ledgers: the ledgers' files: the bill.
-        audit: the report of ``python -m simulations audit --json``, signed by whoever ran it where it shall decide.
-        plan: what was signed before it with ``audit-plan``.
-        with_totals: whether totals, evaluation and log go along, without which nobody can compute the model again; if
-            not, models that hold totals go without them.
-    """
+    folder: Path = option("the folder of a finished run", file, positional=True, metavar="RUN")
+    roster: Path = option("the operator's roster", file, metavar="FILE")
+    sites: tuple[Path, ...] = _several("a site's file, of which its demands are taken and no key", "--site")
+    receipts: tuple[Path, ...] = _several("a receipt that a site kept", "--receipt")
+    ledgers: tuple[Path, ...] = _several("a ledger of privacy costs", "--ledger")
+    audit: Path | None = option(
+        "the report of python -m simulations audit --json --plan --sign",
+        file,
+        default=None,
+        metavar="FILE",
+        shown="none",
+    )
+    plan: Path | None = option(
+        "the plan that audit-plan signed before the run", file, default=None, metavar="FILE", shown="none"
+    )
+    without_totals: bool = option(
+        "leave out totals, for readers who may not have them: nobody then recomputes the model",
+        default=False,
+    )
 
-    runs: Sequence[Path]
-    roster: Path
-    sites: Sequence[Path] = ()
-    receipts: Sequence[Path] = ()
-    ledgers: Sequence[Path] = ()
-    audit: Path | None = None
-    plan: Path | None = None
-    with_totals: bool = True
-    now: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-    def files(self, signer: bytes) -> dict[str, bytes]:
-        """Every file of the dossier but its manifest, by its place.
+    def evidence(self, signer: bytes) -> Evidence:
+        """Return the files of the dossier but its statement and its annexes.
 
         Args:
-            signer: the public key of who will sign it, who may have signed the plan.
+            signer: public key of whoever will sign it.
 
         Raises:
-            DossierError: something cannot be read, or two runs have one name.
+            DossierError: something cannot be read.
         """
-        found = {ROSTER: _read(self.roster)}
-        for run in self.runs:
-            for name in RUN_FILES:
-                if (run / name).is_file() and (self.with_totals or name not in TOTALS_AND_SCORES):
-                    found[f"runs/{run.resolve().name}/{name}"] = _read(run / name)
-            if not all((run / name).is_file() for name in NEEDED):
-                raise DossierError(f"{run} must be the folder of a finished run, with {', '.join(NEEDED)}")
-            if not self.with_totals:
-                place = f"runs/{run.resolve().name}/{MODEL}"
-                found[place] = _weights_alone(found[place], str(run / MODEL))
-        if len({run.resolve().name for run in self.runs}) < len(self.runs):
-            raise DossierError("two runs have folders of one name; rename one of them")
+        if not all((self.folder / name).is_file() for name in NEEDED):
+            raise DossierError(f"{self.folder} must be the folder of a finished run, with {', '.join(NEEDED)}")
+        left_out = TOTALS if self.without_totals else ""
+        names = [name for name in RUN_FILES if (self.folder / name).is_file() and name != left_out]
+        found = {ROSTER: _read(self.roster)} | {f"{RUN}{name}": _read(self.folder / name) for name in names}
+        if self.without_totals:
+            found[f"{RUN}{MODEL}"] = _weights_alone(found[f"{RUN}{MODEL}"], str(self.folder / MODEL))
         for site in self.sites:
-            policy = self._policy(site)
-            if policy.keys() & found.keys():
+            name, policy = _policy(site)
+            if name in found:
                 raise DossierError(f"{site} is of a party whose policy is there already; give each site's file once")
-            found |= policy
+            found[name] = policy
         for kind, paths in (("receipts", self.receipts), ("ledgers", self.ledgers)):
             for path in paths:
                 content = _read(path)
                 found[f"{kind}/{hashlib.sha256(content).hexdigest()[:16]}-{path.name}"] = content
         found |= {PLAN: _read(self.plan)} if self.plan else {}
         found |= {AUDIT: _read(self.audit)} if self.audit else {}
-        try:
-            return found | _written(found, signer)
-        except (ValueError, KeyError, TypeError, AttributeError, SecureSumError, PrivacyError) as error:
-            raise DossierError(f"no dossier can be made of these files: {type(error).__name__}: {error}") from error
+        return Evidence(files=found, signer=signer)
 
-    def _policy(self, site: Path) -> dict[str, bytes]:
-        said = read_toml(site)
-        client = said.get("client", {})
-        public = {name: said[name] for name in PUBLIC_TABLES if name in said}
-        public.get("privacy", {}).pop("ledger", None)
-        party = client.get("party", site.parent.name)
-        if not re.fullmatch(r"[\w-]+", str(party)):
-            raise DossierError(
-                f"{site} is of the party {party!r}, and a policy is filed under a number or a plain name"
-            )
-        return {f"policies/{party}.json": _json(public | {"learners": client.get("learners", ["afl"]), "party": party})}
-
-    def write(self, folder: Path, identity: IdentityKey) -> tuple[str, ...]:
+    def write(self, folder: Path, identity: IdentityKey, now: datetime | None = None) -> tuple[str, ...]:
         """Write the dossier into a new folder, signed; return the names of its files.
 
+        Args:
+            folder: a new one.
+            identity: the key that signs.
+            now: time of making; None for the present time.
+
         Raises:
-            DossierError: see ``files``, or what the files say does not hold: nothing is written then.
+            DossierError: see ``evidence``, or the files contradict each other: nothing is written then.
         """
-        files = self.files(identity.public)
-        if wrong := list(_contradictions(files, identity.public)):
+        evidence = self.evidence(identity.public)
+        if wrong := list(evidence.contradictions()):
             raise DossierError("; ".join(f"{name}: {what}" for name, what in wrong))
-        manifest = {
-            "kind": KIND,
-            "version": VERSION,
-            "made": self.now.isoformat(timespec="seconds"),
-            "code": code_version()._asdict(),
-            "signer": identity.public.hex(),
-            "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())},
-        }
-        content = (line_of_json(manifest) + "\n").encode()
-        files |= {MANIFEST: content, SIGNATURE: f"{identity.sign(_LABEL, content).hex()}\n".encode()}
+        files = {**evidence.files, **evidence.annexes}
+        made = {"made": (now or datetime.now(UTC)).isoformat(timespec="seconds"), "code": code_version()._asdict()}
+        statement = Statement(
+            subjects={name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+            predicate_type=DOSSIER_TYPE,
+            predicate=made | evidence.claims,
+        )
+        files[STATEMENT] = sign(statement, identity).encode()
         try:
             folder.mkdir(parents=True)
             for name, own in files.items():
@@ -169,238 +296,106 @@ def problems(folder: Path, key: bytes) -> Iterator[tuple[str, str]]:
     """Yield (file, what is wrong with it) of a dossier; nothing where it verifies.
 
     Args:
-        folder: where it lies.
+        folder: where it is.
         key: the public key of whoever should have signed it, from elsewhere than the dossier.
     """
     try:
-        content = (folder / MANIFEST).read_bytes()
-        text = (folder / SIGNATURE).read_bytes()
-        signature = bytes.fromhex(text.decode("ascii"))
-        if text != f"{signature.hex()}\n".encode():
-            raise ValueError("written in another way")
-    except (OSError, ValueError) as error:
-        yield (
-            SIGNATURE,
-            f"it or {MANIFEST} cannot be read ({type(error).__name__}): no dossier, or changed",
-        )
-        return
-    if not is_signed(key, signature, _LABEL, content):
-        yield MANIFEST, f"it or {SIGNATURE} was changed, or another key signed it"
-        return
-    try:
-        stated = _stated(content)
+        statement = read_statement(folder, key)
     except DossierError as error:
-        yield MANIFEST, str(error)
+        yield STATEMENT, str(error)
         return
+    stated = statement.subjects
     found = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())  # a link to a folder too
     there = {path.relative_to(folder).as_posix(): path for path in found}
     files = {name: path.read_bytes() for name, path in there.items() if name in stated and not path.is_symlink()}
     wrong = dict.fromkeys(stated.keys() - files.keys(), "it is missing, or a link")
-    wrong |= dict.fromkeys(there.keys() - stated.keys() - {MANIFEST, SIGNATURE}, "no file of this dossier")
+    wrong |= dict.fromkeys(there.keys() - stated.keys() - {STATEMENT}, "no file of this dossier")
     for name, own in files.items():
         if hashlib.sha256(own).hexdigest() != stated[name]:
             wrong[name] = "it was changed after the dossier was signed"
     yield from sorted(wrong.items())
     if wrong:
         return
-    told = list(_contradictions(files, key))
+    evidence = Evidence(files=files, signer=key)
+    told = list(evidence.contradictions())
+    told = told or list(_unlike(evidence, statement))
     yield from told
-    if told and (made := json.loads(content).get("code")) != code_version()._asdict():
-        yield MANIFEST, f"other code made it ({made}), whose texts may differ from those of {code_version()}"
+    if told and (made := statement.predicate.get("code")) != code_version()._asdict():
+        yield STATEMENT, f"other code made it ({made}), whose texts may differ from those of {code_version()}"
+
+
+def _unlike(evidence: Evidence, statement: Statement) -> Found:
+    """Yield the annexes, and the statement, where they are not what follows from the other files."""
+    try:
+        written, claims = evidence.annexes, evidence.claims
+    except MALFORMED as error:
+        yield STATEMENT, f"annexes cannot be made of its files: {type(error).__name__}: {error}"
+        return
+    for name, content in written.items():
+        if evidence.files.get(name) != content:
+            yield name, "it is not what follows from the other files"
+    if {name: said for name, said in statement.predicate.items() if name not in ("made", "code")} != claims:
+        yield STATEMENT, "its predicate is not what follows from the files"
 
 
 def gaps(folder: Path) -> Found:
-    """Yield (file, what it does not show) of a dossier that verifies: what is left out, what nothing recomputes."""
-    stated = _stated((folder / MANIFEST).read_bytes())
-    files = {name: (folder / name).read_bytes() for name in stated}
-    kept = {name: Receipt.from_bytes(files[name]) for name in _within(files, "receipts/")}
-    roster = _roster(files[ROSTER])
-    yield ROSTER, f"as the file was given; ask the sites whether theirs has the fingerprint {roster.fingerprint}"
-    runs = _runs(files, roster, [*kept.values()])
-    for run in runs:
-        yield from run.gaps()
-    for name, receipt in kept.items():
-        if not any(run.is_of_it(receipt) for run in runs):
-            yield name, "of a sum that no run here names"
-    for name in _within(files, "policies/"):
-        yield name, "as the file was given; no signature of its site is on it"
-    for name, what in NOT_HERE.items():
-        if not any(one.startswith(name) for one in files):
-            yield name, what
-    if AUDIT in files:
-        yield AUDIT, "the word of whoever signed it; no attack is run again"
-    yield MANIFEST, "`made` is the signer's word; that no other run was begun and not filed, nothing shows"
+    """Yield (file, what it does not show) of a dossier that verifies."""
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    del files[STATEMENT]
+    yield from Evidence(files=files, signer=bytes(32)).gaps()
 
 
-def decision(folder: Path) -> dict[str, Any] | None:
-    """Return what the audit of a dossier that verifies decides; None without a plan."""
-    place = folder / DECISION
-    return dict(json.loads(place.read_bytes())) if place.is_file() else None
+def read_statement(folder: Path, key: bytes) -> Statement:
+    """Return the statement of a dossier.
 
-
-def _stated(manifest: bytes) -> dict[str, str]:
-    """The files that a manifest of this kind and version names, with their digests."""
+    Raises:
+        DossierError: it cannot be read, is of another kind, or this key did not sign it.
+    """
     try:
-        said = json.loads(manifest)
-        kind, version, stated = said["kind"], said["version"], dict[str, str](said["files"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise DossierError(f"it is no manifest of a dossier ({type(error).__name__})") from error
-    if (kind, version) != (KIND, VERSION):
+        statement = verify((folder / STATEMENT).read_bytes().decode(errors="replace"), key)
+    except (OSError, AttestationError) as error:
+        raise DossierError(f"no dossier that this key signed: {error}") from error
+    if statement.predicate_type != DOSSIER_TYPE:
         raise DossierError(
-            f"{KIND} of version {VERSION} is needed, and it is {kind!r} of version {version!r}: verify it with a "
-            "release of this product that reads that version"
+            f"{DOSSIER_TYPE} is needed, and it is {statement.predicate_type}: verify it with a release of this "
+            "product that reads that version"
         )
-    return stated
+    return statement
 
 
-def _contradictions(files: Mapping[str, bytes], key: bytes) -> Found:
-    """(file, what it says that does not hold), whoever signed it."""
-    try:
-        roster = _roster(files[ROSTER])
-    except (SiteFileError, ValueError, KeyError) as error:
-        yield ROSTER, f"it is no roster: {error}"
-        return
-    kept = dict(_receipts(files))
-    for name, receipt in kept.items():
-        if isinstance(receipt, Receipt):
-            yield from ((name, line) for line in receipt_problems([receipt], (), roster))
-        else:
-            yield name, str(receipt)
-    whole = [one for one in kept.values() if isinstance(one, Receipt)]
-    alone = {line for one in whole for line in receipt_problems([one], (), roster)}
-    yield from (("receipts", line) for line in receipt_problems(whole, (), roster) if line not in alone)
-    runs = _runs(files, roster, whole)
-    for run in runs:
-        yield from run.contradictions()
-    if not runs:
-        yield MANIFEST, "no run is in it"
-        return
-    for name in _within(files, "ledgers/"):
-        try:
-            _bill(files[name])
-        except (SecureSumError, PrivacyError) as error:
-            yield name, str(error)
-    try:
-        written = _written(files, key)
-    except PlanError as error:
-        yield PLAN, str(error)
-        return
-    except (ValueError, KeyError, TypeError, AttributeError, SecureSumError, PrivacyError) as error:
-        yield MANIFEST, f"decision and annexes cannot be made of its files: {type(error).__name__}: {error}"
-        return
-    for name in sorted(written):
-        if files.get(name) != written[name]:
-            yield name, "it is not what follows from the other files"
-    folders = ("policies", "receipts", "ledgers")
-    known = {ROSTER, PLAN, AUDIT, *written} | {f"{run.place}/{name}" for run in runs for name in RUN_FILES}
-    for name in sorted(files.keys() - known):
-        if name.rpartition("/")[0] not in folders:
-            yield name, "a dossier has no such file"
-    if DECISION not in written:
-        return
-    signed_at = json.loads(written[DECISION])["signed_at"]
-    for run in runs:
-        if not _is_before(signed_at, started := str(run.said.get("started", ""))):
-            yield PLAN, f"it was signed at {signed_at}, by its word, and {run.place} began before: {started}"
+def _policy(site: Path) -> tuple[str, bytes]:
+    """Return the place and the content of a site's demands, one a line."""
+    said = read_toml(site)
+    client = said.get("client", {})
+    party = client.get("party", site.parent.name)
+    if not re.fullmatch(r"[\w-]+", str(party)):
+        raise DossierError(f"{site} is of the party {party!r}, and a policy is filed under a number or a plain name")
+    demands = {"learners": client["learners"]} if "learners" in client else {}
+    for table in PUBLIC_TABLES:
+        demands |= said.get(table, {})
+    demands.pop("ledger", None)
+    lines = (
+        f"{name.replace('_', ' ')}: {', '.join(map(str, value)) if isinstance(value, list) else value}\n"
+        for name, value in demands.items()
+    )
+    return f"{POLICIES}{party}.txt", "".join(lines).encode()
 
 
-def _roster(content: bytes) -> Roster:
-    return validated(Roster, tomllib.loads(content.decode()), SiteFileError, prefix=f"{ROSTER}: ")
-
-
-def _within(files: Mapping[str, bytes], folder: str) -> list[str]:
-    return sorted(name for name in files if name.startswith(folder))
-
-
-def _runs(files: Mapping[str, bytes], roster: Roster, kept: Sequence[Receipt]) -> list[FiledRun]:
-    places = [name.removesuffix(f"/{SUMMARY}") for name in _within(files, "runs/") if name.endswith(f"/{SUMMARY}")]
-    own = {
-        place: {name.removeprefix(f"{place}/"): files[name] for name in _within(files, f"{place}/")} for place in places
-    }
-    return [FiledRun(place=place, files=own[place], roster=roster, kept=kept) for place in places]
-
-
-def _receipts(files: Mapping[str, bytes]) -> Iterator[tuple[str, Receipt | SecureSumError]]:
-    for name in _within(files, "receipts/"):
-        try:
-            yield name, Receipt.from_bytes(files[name])
-        except SecureSumError as error:
-            yield name, error
-
-
-def _bill(content: bytes) -> str:
-    """What a ledger has spent of what, in words, every line of it checked; it is read from a file made for it."""
+def _ledger(content: bytes) -> Mapping[str, Any]:
+    """Return budget and privacy cost of a ledger, every line of it checked."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "ledger"
         path.write_bytes(content)
         ledger = Ledger.open(path)
-        spent, budget = ledger.spent(), ledger.budget
-        used = "nothing" if spent is None else f"epsilon {spent.epsilon:.6g} in {spent.releases} releases"
-        return (
-            f"{budget.population}: {used} of epsilon {budget.epsilon:g}, delta {budget.delta:g}, unit {budget.unit}, "
-            f"adjacency {budget.adjacency}"
-        )
+        return {"budget": ledger.budget, "spent": ledger.spent()}
 
 
-def _decision(files: Mapping[str, bytes], runs: Sequence[FiledRun], signers: Mapping[bytes, str]) -> Any:
-    """What the hypotheses come to, with when they were fixed; None without a plan and a report.
-
-    Raises:
-        PlanError: a plan or a report that is none, or a plan that nobody signed who may.
-    """
-    if PLAN not in files:
-        return None
-    plan = SignedPlan.from_text(files[PLAN].decode(errors="replace"), signers=signers)
-    if AUDIT not in files:
-        raise PlanError("an audit plan without the audit's report decides nothing; add the report (--audit)")
-    decided = decide(
-        plan, files[AUDIT].decode(errors="replace"), signers=signers, runs={run.place: run.said for run in runs}
-    )
-    return {
-        **decided,
-        "signed_at": plan.signed_at.isoformat(timespec="seconds"),
-        "before": {run.place: run.bound_by(files[PLAN]) for run in runs},
-    }
-
-
-def _is_before(one: str, other: str) -> bool:
-    """Whether a moment is before another, both with their offset from UTC; False where one is none."""
-    try:
-        return datetime.fromisoformat(one) < datetime.fromisoformat(other)
-    except (ValueError, TypeError):
-        return False
-
-
-def _written(files: Mapping[str, bytes], key: bytes) -> dict[str, bytes]:
-    """The decision and the annexes, which follow from the other files and from who signs the dossier."""
-    roster = _roster(files[ROSTER])
-    kept = [one for _, one in _receipts(files) if isinstance(one, Receipt)]
-    runs = _runs(files, roster, kept)
-    signers = {key: "who signed this dossier", roster.server: "the server"}
-    signers |= {own: f"client {party}" for party, own in roster.clients.items()}
-    report = files[AUDIT].decode(errors="replace") if AUDIT in files else None
-    if report is not None:
-        AuditReport.from_text(report)
-    signer = None if report is None else report_signer(report)
-    decided = _decision(files, runs, signers)
-    facts = {
-        "roster": {"fingerprint": roster.fingerprint, "clients": len(roster.clients)},
-        "runs": {run.place: run.said for run in runs},
-        "policies": {name: json.loads(files[name]) for name in _within(files, "policies/")},
-        "receipts": [told_by(one, roster) for one in kept if any(run.is_of_it(one) for run in runs)],
-        "receipts_of_other_sums": sum(not any(run.is_of_it(one) for run in runs) for one in kept),
-        "bills": [_bill(files[name]) for name in _within(files, "ledgers/")],
-        "audit": None if report is None else json.loads(report),
-        "auditor": "nobody" if signer is None else signers.get(signer, signer.hex()),
-        "decision": decided,
-        "with_totals": [run.place for run in runs if TOTALS in run.files],
-    }
-    written = {name: text.encode() for name, text in annexes(facts).items()}
-    return written if decided is None else {**written, DECISION: _json(decided)}
+def _named(key: bytes | None, signers: Mapping[bytes, str]) -> str:
+    return "nobody" if key is None else signers.get(key, key.hex())
 
 
 def _weights_alone(content: bytes, source: str) -> bytes:
-    """A model's file without the totals that it may hold, as FedHiP's did that an earlier release wrote."""
+    """Return a model's file without the totals that it may hold, as FedHiP's does that an earlier release wrote."""
     try:
         saved = model_from_bytes(content, source=source)
         return model_to_bytes(saved.learner, saved.model, classes=saved.classes)
@@ -413,7 +408,3 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise DossierError(f"cannot read {path}: {error.strerror or error}; name a file that is there") from error
-
-
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()

@@ -10,17 +10,12 @@ from typing import Any
 
 from analytic_secagg.audit_plan import AuditPlan, signed_plan
 from analytic_secagg.console.arguments import file
-from analytic_secagg.console.declaration import Command, option
+from analytic_secagg.console.declaration import Command, option, part
 from analytic_secagg.console.output_files import OutputFile, refuse_same_file
-from analytic_secagg.dossier import Sources, decision, gaps, problems
+from analytic_secagg.dossier import Sources, gaps, problems, read_statement
 from analytic_secagg.errors import UsageError
 from analytic_secagg.site.key_files import read_secret
 from secagg import IdentityKey
-
-
-def _several(help_text: str, flag: str) -> Any:
-    """Declare a file that may be given several times."""
-    return option(help_text, file, default=(), flag=flag, repeated=True, metavar="FILE", shown="none")
 
 
 def _public_key(text: str) -> bytes:
@@ -33,60 +28,25 @@ def _public_key(text: str) -> bytes:
 class DossierOptions:
     """Options of the command ``dossier``."""
 
-    first: Path = option(
-        "the folder of a run, with its model, totals and summary", file, positional=True, metavar="RUN"
-    )
-    runs: tuple[Path, ...] = _several("the folder of a further run", "--run")
+    sources: Sources = part(Sources)
     identity: Path = option("the key that signs, such as the server's identity.key", file, metavar="FILE")
-    roster: Path = option("the operator's roster", file, metavar="FILE")
-    sites: tuple[Path, ...] = _several("a site's file, of which what it demands is taken and no key", "--site")
-    receipts: tuple[Path, ...] = _several("a receipt that a site kept", "--receipt")
-    ledgers: tuple[Path, ...] = _several("a ledger: the bill of noise", "--ledger")
-    audit: Path | None = option(
-        "the report of python -m simulations audit --json --plan --sign",
-        file,
-        default=None,
-        metavar="FILE",
-        shown="none",
-    )
-    plan: Path | None = option(
-        "its hypotheses, signed before the run by audit-plan", file, default=None, metavar="FILE", shown="none"
-    )
-    without_totals: bool = option(
-        "leave totals, evaluation and log out, for who may not have totals: nobody then recomputes a model",
-        default=False,
-    )
     out: Path = option("a new folder", file, default=Path("dossier"), metavar="FOLDER")
-
-    def __post_init__(self) -> None:
-        if self.plan is not None and self.audit is None:
-            raise UsageError("--plan is decided by an audit's report; name it with --audit")
 
 
 def _dossier(options: DossierOptions) -> int:
     identity = IdentityKey(read_secret(options.identity))
-    sources = Sources(
-        runs=(options.first, *options.runs),
-        roster=options.roster,
-        sites=options.sites,
-        receipts=options.receipts,
-        ledgers=options.ledgers,
-        audit=options.audit,
-        plan=options.plan,
-        with_totals=not options.without_totals,
-    )
-    names = sources.write(options.out, identity)
+    names = options.sources.write(options.out, identity)
     print(f"{options.out}: {len(names)} files, signed by {identity.public.hex()}")
-    _print_decision(options.out)
+    _print_decision(options.out, identity.public)
     print(f"python -m analytic_secagg check-dossier {options.out} --key {identity.public.hex()}")
     return 0
 
 
-def _print_decision(folder: Path) -> None:
-    decided = decision(folder)
-    if decided is not None:
-        print(f"audit: {decided['decision']}")
-        for what in decided["missing"]:
+def _print_decision(folder: Path, key: bytes) -> None:
+    decision = read_statement(folder, key).predicate["audit"]
+    if decision is not None:
+        print(f"audit: {decision['decision']}")
+        for what in decision["missing"]:
             print(f"  missing: {what}")
 
 
@@ -106,8 +66,8 @@ def _check(options: CheckOptions) -> int:
         print(f"{name}: {what}")
     if wrong:
         return 1
-    print("verified: the signature, every file, and what follows from them")
-    _print_decision(options.folder)
+    print("verified: the signature, every file, and all that follows from them")
+    _print_decision(options.folder, options.key)
     print("not in it, or not recomputed:")
     for name, what in gaps(options.folder):
         print(f"  {name}: {what}")
@@ -136,11 +96,11 @@ def _plan(options: PlanOptions) -> int:
 COMMANDS: tuple[Command[Any], ...] = (
     Command(
         name="dossier",
-        summary="gather the evidence of runs in one signed folder that verifies offline",
+        summary="gather the evidence of a run in one signed folder that verifies offline",
         examples="""example:
   python -m analytic_secagg dossier models/run-1 --identity identity.key --roster roster.toml --audit audit.json \\
       --plan plan.json
-      what was agreed, totals and model, receipts, bill, gates and audit, with annexes for who files them
+      agreements, totals and model, receipts, privacy costs, disclosure checks and audit, with annexes to file
 """,
         options=DossierOptions,
         run=_dossier,
@@ -150,11 +110,11 @@ COMMANDS: tuple[Command[Any], ...] = (
         summary="verify a dossier offline, with nothing but it and a public key",
         examples="""example:
   python -m analytic_secagg check-dossier dossier --key 0f1e...
-      every file that was changed is named, and what is not in it is listed
+      names every changed file and every contradiction, and lists what the dossier does not show
 """,
         options=CheckOptions,
         run=_check,
-        finding="a file was changed, or does not hold",
+        finding="a file was changed, or contradicts another",
     ),
     Command(
         name="audit-plan",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from analytic_secagg.audit_decision import signed_report
 from analytic_secagg.audit_plan import SignedPlan, read_plan
+from analytic_secagg.audit_result import signed_report
 from analytic_secagg.console.arguments import file
 from analytic_secagg.console.declaration import Command, option, part
 from analytic_secagg.console.output_files import OutputFile, refuse_same_file

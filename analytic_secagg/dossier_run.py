@@ -1,4 +1,4 @@
-"""One run of a dossier: its summary held against its own settings, invitation, model, totals and receipts."""
+"""The run of a dossier: its summary compared with its own settings, invitation, model, totals and receipts."""
 
 from __future__ import annotations
 
@@ -16,36 +16,24 @@ from analytic_secagg.configurations import configuration_digest
 from analytic_secagg.errors import FederationError
 from analytic_secagg.federation import Federation
 from analytic_secagg.receipts import problems as receipt_problems
+from analytic_secagg.release import GATES
 from analytic_secagg.run_account import account_of_run, account_of_sum
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.session import Session
 from analytic_secagg.totals import differences, totals_from_bytes
-from secagg import PartyId, Receipt, SumResult
+from secagg import Guarantee, PartyId, Receipt, SumResult
 from secagg.errors import SecureSumError
 
+RUN = "run/"
+"""Its folder in the dossier."""
+
 SUMMARY, MODEL, TOTALS, INVITATION = "summary.json", "model.safetensors", "totals.safetensors", "invitation"
-PROGRESS, EVALUATION = "progress.jsonl", "evaluation.json"
 NEEDED = (MODEL, SUMMARY, INVITATION)
-RUN_FILES = (*NEEDED, TOTALS, PROGRESS, EVALUATION)
-"""Of a run's folder; all but those needed may be missing."""
+RUN_FILES = (*NEEDED, TOTALS)
+"""The files taken from a run's folder. Log and evaluation are the server's word, and their counts are a total."""
 
-TOTALS_AND_SCORES = (TOTALS, PROGRESS, EVALUATION)
-"""Kept from who may not have totals: an evaluation's counts are one, and the log repeats them."""
-
-LEFT_OUT = {
-    TOTALS: "left out: no model is computed again, and nobody repeats what release gates said, `segments`, `context` "
-    "and `survivors` in summary.json",
-    PROGRESS: "left out: the log of the run",
-    EVALUATION: "left out: the figures of the run's evaluation",
-}
-AS_WRITTEN = {
-    PROGRESS: "the server's log as it was written; nothing recomputes it",
-    EVALUATION: "the server's word; the total that it follows from is in no file",
-    SUMMARY: "the server's word for `started`, `seconds`, `code`, `disputes` and `complaints`, how long anybody was "
-    "waited for, and whether there was an evaluation",
-}
 OF_RUN = {"started", "seconds", "code", "plan", "survivors", "sums", "weights_sha256", "certified", "uncertified"}
 """Names in a summary beside those of ``account_of_run``."""
 
@@ -62,16 +50,14 @@ Found = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiledRun:
-    """What a dossier holds of a run.
+    """The files of a run in a dossier, and what follows from them.
 
     Args:
-        place: its folder in the dossier.
-        files: its files by name.
+        files: by name.
         roster: the dossier's.
         kept: the receipts beside it, of whatever sums.
     """
 
-    place: str
     files: Mapping[str, bytes] = field(repr=False)
     roster: Roster
     kept: Sequence[Receipt] = ()
@@ -97,55 +83,57 @@ class FiledRun:
             if name == TOTALS and name not in self.files:
                 continue
             try:
-                yield from ((f"{self.place}/{file}", line) for file, line in part())
+                yield from ((f"{RUN}{file}", line) for file, line in part())
             except ERRORS as error:
-                yield f"{self.place}/{name}", f"it cannot be verified: {type(error).__name__}: {error}"
+                yield f"{RUN}{name}", f"it cannot be verified: {type(error).__name__}: {error}"
                 if name == SUMMARY:
                     return
 
     def gaps(self) -> Found:
         """Yield which files of a run are not here, and what in the others nothing recomputes."""
         said = self.said
-        for name in RUN_FILES:
-            if name not in self.files and (name != EVALUATION or said["settings"]["evaluate"]):
-                yield f"{self.place}/{name}", LEFT_OUT[name]
-            elif name in AS_WRITTEN and name in self.files:
-                yield f"{self.place}/{name}", AS_WRITTEN[name]
+        if not self.recomputed:
+            yield (
+                f"{RUN}{TOTALS}",
+                "left out: nothing computes the model, disclosure checks and survivors again, nor `segments` and "
+                "`context` of sums after the first",
+            )
+        yield (
+            f"{RUN}{SUMMARY}",
+            "the server's word for `started`, `seconds`, `code`, `disputes` and `complaints`, how long anybody was "
+            "waited for, and whether there was an evaluation",
+        )
         if bytes.fromhex(said["configuration"]) not in self.roster.configurations:
-            yield f"{self.place}/{SUMMARY}", "its configuration is not in the roster: whether owners agreed to it"
+            yield f"{RUN}{SUMMARY}", "its configuration is not in the roster: whether owners agreed to it"
         if not self.countersigners():
-            yield f"{self.place}/{INVITATION}", "the server's word: no other party countersigned a receipt of this sum"
+            yield f"{RUN}{INVITATION}", "the server's word: no other party countersigned a receipt of this sum"
         if (sums := len(said["sums"])) > 1:
-            yield f"{self.place}/{SUMMARY}", f"mode and noise are verified for sum 1 of {sums}: one invitation is kept"
+            yield f"{RUN}{SUMMARY}", f"mode and noise are verified for sum 1 of {sums}: one invitation is kept"
 
     def bound_by(self, plan: bytes) -> str:
-        """Return who shows that the run began after a plan was fixed.
+        """Return in words who shows that the run began after a plan was fixed.
 
         Raises:
             PlanError: the run was bound to another plan, or its first sum is not the one that was bound.
         """
         if self.said.get("plan") is None:
-            return "the word of who signed the plan, and of the server: the run was bound to none"
+            return "nobody: the run was bound to no plan"
         try:
             bound = BoundPlan(content=plan, nonce=bytes.fromhex(self.said["plan"]["nonce"]))
             session, other = TrainingProposal.from_bytes(self.files[INVITATION]).session, [*self._of_invitation()]
         except ERRORS as error:
-            raise PlanError(
-                f"what {self.place} was bound to does not read ({self.place}/{INVITATION}): {error}"
-            ) from error
+            raise PlanError(f"what the run was bound to does not read ({RUN}{INVITATION}): {error}") from error
         if bound.session != session or bound.public != self.said["plan"]:
-            raise PlanError(f"{self.place} was bound to another plan, or its first session is another")
+            raise PlanError("the run was bound to another plan, or its first session is another")
         if other:
-            raise PlanError(
-                f"the first sum of {self.place} is not the one that its invitation invites to: {other[0][1]}"
-            )
+            raise PlanError(f"the first sum of the run is not the one that its invitation invites to: {other[0][1]}")
         if parties := self.countersigners():
             return f"{len(parties)} parties beside the server: they countersigned a sum whose session commits to it"
         return "the server's word: its first session commits to the plan, and no other party signed a receipt of it"
 
     def countersigners(self) -> set[PartyId]:
         """Return who, beside the server, signed a receipt of the sum that the invitation invites to."""
-        configuration = self._configuration()
+        configuration = self._session().protocol.digest
         receipts = [one for one in (*self.kept, *self._own()[:1]) if one is not None]
         of_it = [one for one in receipts if one.statement.configuration == configuration]
         return {party for one in of_it for party in one.countersignatures}
@@ -154,6 +142,38 @@ class FiledRun:
         """Whether a receipt is of a sum that the summary names."""
         return any(one["configuration"] == receipt.statement.configuration.hex() for one in self.said["sums"])
 
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the first sum guarantees, by the invitation and the roster."""
+        return self._session().protocol.guarantee
+
+    @property
+    def recomputed(self) -> bool:
+        """Whether its totals are here, from which the model and the disclosure checks are computed again."""
+        return TOTALS in self.files
+
+    @property
+    def n_rows(self) -> int | None:
+        """The number of rows that the first total counts; None without totals or a count, and under noise."""
+        if not self.recomputed or self.said["privacy"] is not None:
+            return None
+        start = 0
+        for name, size, _ in self.said["sums"][0]["segments"]:
+            if (name, size) == ("count", 1):
+                return int(self._results()[0].total[start])
+            start += size
+        return None
+
+    @property
+    def findings(self) -> list[tuple[int, str, str]]:
+        """Findings of disclosure checks: (sum, the question, the finding)."""
+        asked = {gate.value: entry.question for gate, entry in GATES.items()}
+        return [
+            (number, asked.get(found["gate"], found["gate"]), found["message"])
+            for number, one in enumerate(self.said["sums"], start=1)
+            for found in one["concerns"]
+        ]
+
     def _settings(self) -> RunSettings:
         return RunSettings.of({name.replace("_", "-"): value for name, value in self.said["settings"].items()})
 
@@ -161,22 +181,23 @@ class FiledRun:
         return self._settings().federation(self.roster)
 
     def _saved(self) -> SavedModel:
-        return model_from_bytes(self.files[MODEL], source=f"{self.place}/{MODEL}")
+        return model_from_bytes(self.files[MODEL], source=f"{RUN}{MODEL}")
 
     def _results(self) -> tuple[SumResult, ...]:
-        return totals_from_bytes(self.files[TOTALS], source=f"{self.place}/{TOTALS}") if TOTALS in self.files else ()
+        return totals_from_bytes(self.files[TOTALS], source=f"{RUN}{TOTALS}") if TOTALS in self.files else ()
 
     def _own(self) -> list[Receipt | None]:
         """The totals' own receipts, None for a sum without one."""
         return [Receipt.from_bytes(one.receipt) if one.receipt else None for one in self._results()]
 
-    def _configuration(self) -> bytes:
-        """The digest of all that the parties of the first sum agreed to."""
-        return Session.of(TrainingProposal.from_bytes(self.files[INVITATION]), self.roster).protocol.digest
+    def _session(self) -> Session:
+        """The first sum, as the parties agreed to it."""
+        return Session.of(TrainingProposal.from_bytes(self.files[INVITATION]), self.roster)
 
     def _of_settings(self) -> Found:
         said, follows = self.said, account_of_run(self._settings(), self.roster, self._federation())
         yield from _unlike(said, follows, "its settings")
+        yield from _unlike(said, {"survivors": [one["survivors"] for one in said["sums"]]}, "its sums")
         yield from ((SUMMARY, f"no summary states {name!r}") for name in sorted(said.keys() - follows.keys() - OF_RUN))
         for number, one in enumerate(said["sums"], start=1):
             more = sorted(one.keys() - OF_SUM)
@@ -199,9 +220,13 @@ class FiledRun:
         proposal, first = TrainingProposal.from_bytes(self.files[INVITATION]), self.said["sums"][0]
         stated = self._settings().proposal(self.roster, proposal.model, session=bytes.fromhex(first["session"]))
         yield from _unlike(json.loads(stated.terms), json.loads(proposal.terms), "the invitation")
-        session, step = Session.of(proposal, self.roster), self._federation().next_sum
+        session, step = self._session(), self._federation().next_sum
         if step is None or session.step.context != step.context:
             yield INVITATION, "its learner has another configuration than the settings in summary.json give"
+        else:
+            segments = [[one.name, one.size, one.bound] for one in step.layout.segments]
+            agreed = {"context": step.context.hex(), "segments": segments}
+            yield from _unlike(first, agreed, "the invitation", "of sum 1 ")
         receipts = [one.statement.configuration.hex() for one in self._own()[:1] if one is not None]
         if not {first["configuration"], *receipts} <= {None, session.protocol.digest.hex()}:
             yield INVITATION, "summary.json or the first total's receipt is of another sum than it invites to"
