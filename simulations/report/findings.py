@@ -37,6 +37,7 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
             f"WARNING: no row has {unused} of the labels 0 to {comparison.dataset.classes - 1}, and each costs a "
             "column of every sum; renumber them, for instance with numpy.unique(return_inverse=True), or give texts",
         )
+    yield from _few_clients(comparison.exact)
     yield from _messages(comparison)
     if comparison.baselines:
         names = ", ".join(
@@ -158,6 +159,18 @@ def _choices(comparison: Comparison) -> Iterator[Finding]:
         if run.choice
     }
     yield from ((Mark.FINE, sentence) for sentence in sorted(said))
+
+
+def _few_clients(runs: Sequence[RunRecord]) -> Iterator[Finding]:
+    """Say what no mode can hide: a total from which one client's vector follows."""
+    if any(run.survivors == 1 for run in runs):
+        yield Mark.NOTICE, "WARNING: a total of one client is its vector, in every mode; take at least 3 clients"
+    if any(run.survivors == 2 for run in runs):
+        yield (
+            Mark.NOTICE,
+            "WARNING: of a total of two clients each can compute the other's vector, in every mode: it subtracts its "
+            "own; take at least 3 clients",
+        )
 
 
 def _messages(comparison: Comparison) -> Iterator[Finding]:
