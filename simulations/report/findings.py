@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from analytic.intervals import wilson
 from analytic.row_format import RowFormat
 from simulations.compare.comparison import Comparison
+from simulations.compare.evaluated import between
 from simulations.compare.record import RunRecord
 from simulations.report.document import Finding, Mark
 
@@ -29,6 +31,7 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
             )
     yield from _proof(comparison.exact)
     yield from _coarse(comparison)
+    yield from _intervals(comparison)
     yield from _beside_float64(comparison)
     yield from _choices(comparison)
     if unused := comparison.unused_labels:
@@ -100,6 +103,15 @@ def _proof(runs: Sequence[RunRecord]) -> Iterator[Finding]:
         yield Mark.NOTICE, f"not certified, the bits are this machine's: {', '.join(found)}"
     else:
         yield Mark.FINE, "certified: what was solved is the exact solution rounded once, the same on every machine"
+
+
+def _intervals(comparison: Comparison) -> Iterator[Finding]:
+    """Between which bounds accuracies lie, of many the lowest's and the highest's."""
+    rows = comparison.dataset.test_rows
+    known = sorted({run.test_accuracy for run in comparison.exact if run.test_accuracy is not None})
+    for accuracy in known if len(known) < 3 else (known[0], known[-1]):
+        bounds = between(wilson(round(accuracy * rows), rows))
+        yield Mark.FINE, f"accuracy {accuracy:.2%} of {rows} test rows: {bounds} at 95 % (Wilson's interval)"
 
 
 def _beside_float64(comparison: Comparison) -> Iterator[Finding]:
