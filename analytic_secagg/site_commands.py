@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +16,10 @@ from analytic.row_format import ColumnMap, RowFormat
 from analytic_secagg.configurations import configuration_digest, described
 from analytic_secagg.console.arguments import file, natural, whole
 from analytic_secagg.console.declaration import Command, option
+from analytic_secagg.console.findings import Finding, print_report
 from analytic_secagg.datasets import BUNDLED
+from analytic_secagg.dry_run import DryRun, link
+from analytic_secagg.errors import UsageError
 from analytic_secagg.flower.trial import app_settings
 from analytic_secagg.modes import MODES, HelperRole, find_mode, helper_roles
 from analytic_secagg.nvflare.job import SERVER_CONFIG, read_job
@@ -81,6 +85,31 @@ class SiteOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOptions(SiteOptions):
+    """Options of the command ``check-site``."""
+
+    run_folder: Path | None = option(
+        "a run's settings, an app or a job: make this site's part of each sum as the run would, and throw it away",
+        file,
+        default=None,
+        flag="--run",
+        metavar="FOLDER",
+    )
+    settings: str = option("overrides of these settings, as one word", str, default="", metavar="SETTINGS")
+    server: str = option("open the link to the server, as the run would", str, default="", metavar="HOST:PORT")
+    certificate: Path | None = option(
+        "of the authority that signed the server's, PEM; those that the system trusts if left out",
+        file,
+        default=None,
+        metavar="FILE",
+    )
+
+    def __post_init__(self) -> None:
+        if (self.settings and self.run_folder is None) or (self.certificate and not self.server):
+            raise UsageError("--settings go with --run, and --certificate with --server; give both or none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochOptions(SiteOptions):
     """Options of the command ``epoch``."""
 
@@ -143,7 +172,7 @@ def _listed(role: HelperRole, roster: Roster) -> str:
     return f"{role.name} {next(iter(parties))}" if parties else f"no {role.name}"
 
 
-def _check_site(options: SiteOptions) -> int:
+def _check_site(options: CheckOptions) -> int:
     site = SiteFile.read(options.file)
     Site(site).sweep()
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
@@ -168,7 +197,17 @@ def _check_site(options: SiteOptions) -> int:
         if missing := find_mode(mode).missing_extra:
             print(f"{mode}: declined until this host has more: {missing}")
     _warn_of_idle_roles(site)
-    return 0
+    return print_report(_tried(options, site))
+
+
+def _tried(options: CheckOptions, site: SiteFile) -> Iterator[tuple[str, Finding]]:
+    """Try the run and the link that were named."""
+    if options.run_folder is not None:
+        config = _settings_of(options.run_folder)
+        settings = RunSettings.of(config | overrides(options.settings, config))
+        yield from DryRun(file=site, settings=settings).findings()
+    if options.server:
+        yield "link", link(options.server, options.certificate)
 
 
 def agreed_in_words(site: SiteFile) -> str:
@@ -297,12 +336,19 @@ COMMANDS: tuple[Command[Any], ...] = (
     ),
     Command(
         name="check-site",
-        summary="check a site's file, keys, state folder and rows without talking to anybody; forget old sessions",
-        examples="""example:
+        summary="check a site's file, keys, state folder and rows, and try a run beforehand; forget old sessions",
+        examples="""examples:
   python -m analytic_secagg check-site site.toml
+      talks to nobody
+  python -m analytic_secagg check-site site.toml --run trial/app
+      this site's part of every sum, made of its rows and thrown away: what it says ok to does not fail for its rows,
+      its file or its roster later
+  python -m analytic_secagg check-site site.toml --run trial/app --server 127.0.0.1:8000 --certificate ca.crt
+      the link to the server too, with TLS
 """,
-        options=SiteOptions,
+        options=CheckOptions,
         run=_check_site,
+        finding="a line begins with FAIL and says what would fail",
     ),
     Command(
         name="accept-loss",

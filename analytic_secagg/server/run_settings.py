@@ -259,8 +259,14 @@ class RunSettings(StrictModel):
             not self.epsilon
             and self.receipts == NO_RECEIPTS
             and find_mode(self.mode).make_series is not None
-            and find_learner(self.learner).n_sums(self._learner_options()) + (self.agreement is not None) > 1
+            and self.n_sums > 1
         )
+
+    @property
+    def n_sums(self) -> int:
+        """How many sums the run asks for at least, without an evaluation."""
+        agreed = 0 if self.agreement is None else self.agreement.n_sums
+        return find_learner(self.learner).n_sums(self._learner_options()) + agreed
 
     @property
     def privacy(self) -> PrivacyPlan | None:
