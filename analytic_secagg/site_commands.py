@@ -29,7 +29,6 @@ from analytic_secagg.site.key_files import write_secret
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.site.source import made_with
 from analytic_secagg.site.table import TableSchema
 from analytic_secagg.trial import MIN_SITES
 from secagg.dp import Ledger
@@ -135,8 +134,8 @@ def _roster(options: RosterOptions) -> int:
         print("no configuration: its sites take part in nothing that their own files do not name")
     if roster.columns:
         print(f"columns {roster.columns}")
-    if roster.features:
-        print(f"features {roster.features}")
+    if roster.features is not None:
+        print(roster.features.to_toml())
     print(f"fingerprint {roster.fingerprint}")
     return 0
 
@@ -184,13 +183,18 @@ def _check_site(options: CheckOptions) -> int:
         print(f"configurations: {agreed_in_words(site)}")
         rows = site.client.rows()
         print(f"client {site.client.party}: key fits the roster; {len(rows)} rows of {rows.features.shape[1]} features")
-        if site.client.data.endswith(".npz") and (digest := made_with(site.client.data)):
-            print(f"features {digest}: how they were computed, the same at all sites")
+        if site.roster.features is not None:
+            print(f"features of {site.roster.features.backbone}: made as the roster says, the same at all sites")
         if site.client.columns is not None:
             _warn_of_unlike_columns(site.client.columns, rows.features)
             print(
                 f"columns {site.client.columns.fingerprint}: the same at all sites, or their rows do not add up to one"
             )
+            if not site.roster.columns:
+                print(
+                    "warning: the roster does not say so, and sites with another schema would be added up all the "
+                    f'same; if all agree, let every copy say columns = "{site.client.columns.fingerprint}"'
+                )
     entered, allowed = Site(site).count_totals()
     print(f"query log: {entered} totals, of which {allowed} took one of the further totals that are allowed")
     for mode in sorted(site.demands.modes):

@@ -178,6 +178,7 @@ class RunSettings(StrictModel):
             place=1 if in_series and self.in_series else 0,
             privacy=self.privacy,
             receipts=self.receipts,
+            provenance=roster.provenance,
             model=model,
         )
 
