@@ -19,7 +19,6 @@ from analytic.learner import ClientRows
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic_secagg.console.findings import Finding, fail, ok, warn
 from analytic_secagg.errors import FederationError
-from analytic_secagg.federation import Step
 from analytic_secagg.modes import find_mode
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.site.admission import admit, allowed, check_budget
@@ -28,7 +27,7 @@ from analytic_secagg.site.parties import client_of, coarse_columns
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.session import Session, config_of
 from analytic_secagg.site.site_file import ClientRole, SiteFile
-from secagg import PartySecrets, new_session_id
+from secagg import IntVector, PartySecrets, SumResult, new_session_id
 from secagg.errors import SecureSumError
 from secagg.primitives.identity import IdentityKey
 from secagg.sums import CLIENT_ROLE
@@ -56,24 +55,24 @@ class DryRun:
         """Yield what each sum of the run comes to at this site, up to the first one that cannot be."""
         try:
             self.settings.check_roster(self.file.roster)
-            federation = self.settings.federation(self.file.roster)
+            federation = self.settings.federation(self.file.roster, has_gates=False)
         except REFUSALS as error:
             yield "run", fail(f"its settings do not fit this site's roster: {error}")
             return
-        learner, model, number = federation.learner, federation.model, 0
-        while learner.next_sum(model) is not None:
-            number += 1
+        learner = federation.learner
+        while federation.next_sum is not None:
+            number = len(federation.sums) + 1
             place = number if self.settings.in_series else 0
-            joined = self._joined(model_to_bytes(learner, model), learner.name, place)
+            joined = self._joined(model_to_bytes(learner, federation.model), learner.name, place)
             if isinstance(joined, Finding):
                 yield f"sum {number}", joined
                 return
-            step, vector, finding = joined
+            vector, finding = joined
             yield f"sum {number}", finding
-            if self.settings.n_sums == 1 and not self.settings.evaluate:
+            if vector is None or (self.settings.n_sums == 1 and not self.settings.evaluate):
                 return
             try:
-                model = learner.update(model, step.spec.from_vector(vector), 1)
+                federation.take(SumResult(total=vector, survivors=(1,)))
             except AnalyticError as error:
                 yield (
                     "rest",
@@ -81,7 +80,7 @@ class DryRun:
                 )
                 return
         if self.settings.evaluate and self.file.client is not None:
-            yield from self._evaluation(learner, model)
+            yield from self._evaluation(learner, federation.model)
 
     def _evaluation(self, learner: Any, model: Any) -> Iterator[tuple[str, Finding]]:
         saved = model_from_bytes(model_to_bytes(learner, model))
@@ -90,10 +89,10 @@ class DryRun:
             joined = self._joined(model_to_bytes(evaluation, None), "the model is judged")
         except REFUSALS as error:
             joined = fail(str(error))
-        yield "evaluation", joined if isinstance(joined, Finding) else joined[2]
+        yield "evaluation", joined if isinstance(joined, Finding) else joined[1]
 
-    def _joined(self, model: bytes, what: str, place: int = 0) -> tuple[Step[Any], Any, Finding] | Finding:
-        """Return the sum, this site's vector in it and what there is to say; or why it does not join."""
+    def _joined(self, model: bytes, what: str, place: int = 0) -> tuple[IntVector | None, Finding] | Finding:
+        """Return this site's vector, None of a site that only helps, and what there is to say; or why it does not join."""
         try:
             file, proposal = self._proposed(model, place)
             session, refusal = admit(file, allowed(file, proposal))
@@ -101,14 +100,14 @@ class DryRun:
                 raise DeclinedError(refusal)
             check_budget(self.file, session)
             if (client := file.client) is None:
-                return session.step, None, ok(f"{what}: this site would help")
+                return None, ok(f"{what}: this site would help")
             rows = client.rows_for(session.step.learner)
             vector = session.step.vector(rows)
             if place < 2:  # a later sum of a series goes on with what the first one left
                 _first_message(client, session, vector)
         except REFUSALS as error:
             return fail(f"{what}: {error or type(error).__name__}")
-        return session.step, vector, _made(client, session, rows, what)
+        return vector, _made(client, session, rows, what)
 
     def _proposed(self, model: bytes, place: int) -> tuple[SiteFile, TrainingProposal]:
         """Return the sum that the server would propose; keys of a run's helpers are drawn here, for this site alone."""
