@@ -92,7 +92,7 @@ class DryRun:
         yield "evaluation", joined if isinstance(joined, Finding) else joined[1]
 
     def _joined(self, model: bytes, what: str, place: int = 0) -> tuple[IntVector | None, Finding] | Finding:
-        """Return this site's vector, None of a site that only helps, and what there is to say; or why it does not join."""
+        """Return this site's vector, None where it only helps, and what there is to say; or why it does not join."""
         try:
             file, proposal = self._proposed(model, place)
             session, refusal = admit(file, allowed(file, proposal))

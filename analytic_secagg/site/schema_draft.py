@@ -239,7 +239,8 @@ class _Drafted:
                 return "none"
             return "categories" if 2 <= len(self.categories) <= MOST_CATEGORIES and self._words else "none"
         values = {*self.numbers}
-        if self.is_target and 2 <= len(values) <= MOST_CATEGORIES and all(one.is_integer() for one in values):
+        is_coded = 2 <= len(values) <= MOST_CATEGORIES and all(one.is_integer() for one in values)
+        if self.is_target and is_coded and (len(values) == 2 or len(self.numbers) >= 2 * len(values)):
             return "categories"
         is_key = len(values) == len(self.cells) and all(one.is_integer() for one in values)
         is_key = is_key and (len(values) > MOST_CATEGORIES or self.numbers == sorted(values))

@@ -46,6 +46,11 @@ class Comparison(Record, title="Report of python -m simulations compare"):
     safle) do not feel it."""
     unused_labels: Natural
     """Labels below the largest that no row has: each costs a column of every sum. 0 for real targets."""
+    notes: tuple[str, ...] = ()
+    """What was chosen or guessed of own rows: which are kept for testing, what columns are."""
+    doubts: tuple[str, ...] = ()
+    """What targets may have been meant as, where they are taken otherwise (classes, real numbers), and test rows that
+    test nothing."""
     runs: tuple[RunRecord, ...] = Field(min_length=1)
     """One entry for each model that was trained, in one flat table: closed forms over every mode, exact and under
     noise, and gradient methods, for comparison only. Models that were trained to choose settings are not in it."""
@@ -165,6 +170,8 @@ def compare(dataset: Dataset, tasks: Sequence[Task], progress: Progress | None =
             for place in _coarse(dataset, feature_format_of(first, dataset), first)
         },
         unused_labels=dataset.unused_labels,
+        notes=dataset.notes,
+        doubts=dataset.doubts,
         runs=with_unbeaten(runs),
     )
 

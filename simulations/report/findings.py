@@ -40,6 +40,8 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
             f"WARNING: no row has {unused} of the labels 0 to {comparison.dataset.classes - 1}, and each costs a "
             "column of every sum; renumber them, for instance with numpy.unique(return_inverse=True), or give texts",
         )
+    yield from ((Mark.NOTICE, note) for note in comparison.notes)
+    yield from ((Mark.NOTICE, f"WARNING: {doubt}") for doubt in comparison.doubts)
     yield from _few_clients(comparison.exact)
     yield from _messages(comparison)
     if comparison.baselines:
