@@ -12,6 +12,7 @@ from analytic_secagg.configurations import configuration_digest
 from analytic_secagg.federation import Step
 from analytic_secagg.site.errors import NoSessionError
 from analytic_secagg.site.key_pair import SessionKeyPair
+from analytic_secagg.site.offsets import proposed_offset
 from analytic_secagg.site.query_log import QueryLog, RunPlace
 from analytic_secagg.site.session import Session
 from analytic_secagg.site.site_file import ClientRole, OwnRole, SiteFile
@@ -49,12 +50,15 @@ def client_of(session: Session, party: PartyId, contribution: ClientInput, secre
 
 
 def coarse_columns(role: ClientRole, step: Step[Any], rows: ClientRows) -> list[str]:
-    """Return the names of columns of which the sum's format keeps less than 8 bits of these rows."""
+    """Return the columns of which the sum's format keeps less than 8 bits of these rows, with offsets that help."""
     found = getattr(step.learner, "coarse_columns", None)
     if not len(rows) or found is None:
         return []
     names = role.columns.features if role.columns else tuple(map(str, range(rows.features.shape[1])))
-    return [names[place] for place in found(step.model, rows)]
+    offsets = {place: proposed_offset(rows.features[:, place]) for place in found(step.model, rows)}
+    return [
+        names[place] + ("" if offset is None else f" (take {offset:.12g} off)") for place, offset in offsets.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from analytic.row_format import RowFormat
 from analytic.scaling import Agreement
-from analytic_secagg.console.arguments import file, items
+from analytic_secagg.console.arguments import file, items, nearest, number
 from analytic_secagg.console.declaration import option
 from analytic_secagg.datasets import BUNDLED, FETCHED, Dataset, as_float, bundled, load_npz, own_split
 from analytic_secagg.errors import DataError, UsageError
@@ -67,6 +70,15 @@ class DataOptions:
         default=None,
     )
 
+    offset: tuple[tuple[str, float], ...] = option(
+        "a public number that is taken off a column before all else, by the column's name or number from 0, such as "
+        "0=1e9; may be repeated",
+        lambda text: _offset(text),
+        default=(),
+        metavar="COLUMN=NUMBER",
+        repeated=True,
+    )
+
     def __post_init__(self) -> None:
         if self.dataset and self.data:
             raise UsageError("argument --data: not allowed with argument --dataset; give one of the two")
@@ -87,12 +99,42 @@ class DataOptions:
 
         Raises:
             analytic_secagg.errors.DataError: a file that cannot be read, or does not hold what is needed.
+            UsageError: an offset of a column that is not there.
         """
+        return without_offsets(self._read(), self.offset)
+
+    def _read(self) -> Dataset:
         if self.data and self.target is not None:
             return guessed(self.data, self.target)
         if self.data and (self.columns or _is_function(self.data)):
             return sourced(self.data, self.columns, self.reading)
         return load_npz(self.data) if self.data else bundled(self.dataset or DEFAULT_DATASET)
+
+
+def _offset(text: str) -> tuple[str, float]:
+    name, _, value = text.rpartition("=")
+    if not name:
+        raise UsageError(f"needs COLUMN=NUMBER, such as 0=1e9, not {text!r}")
+    return name, number(value)
+
+
+def without_offsets(data: Dataset, offsets: Iterable[tuple[str, float]]) -> Dataset:
+    """Return the data set with public numbers taken off some of its columns, and a note of each.
+
+    Raises:
+        UsageError: no such column.
+    """
+    places = {data.column(place): place for place in range(data.n_features)}
+    off, notes = np.zeros(data.n_features), list(data.notes)
+    for name, offset in offsets:
+        if name not in places:
+            raise UsageError(f"--offset names the column {name!r}, and {data.name} has none{nearest(name, places)}")
+        off[places[name]] = offset
+        notes.append(f"{offset:.12g} is taken off column {name}")
+    if not off.any():
+        return data
+    x_train, x_test = (x.astype(np.float64) - off for x in (data.x_train, data.x_test))
+    return replace(data, x_train=x_train, x_test=x_test, notes=tuple(notes))
 
 
 def _is_function(place: Path) -> bool:

@@ -153,15 +153,21 @@ def _standard_error(comparison: Comparison, accuracy: float) -> float:
 def _coarse(comparison: Comparison) -> Iterator[Finding]:
     """Columns that the format hardly holds, by name."""
     columns, first = comparison.coarse_columns, comparison.runs[0]
+    offsets = " ".join(f"--offset {name}={offset:.12g}" for name, offset in comparison.offsets.items())
+    offered = f": {offsets}" if offsets else ""
     if columns and first.agreement:
         yield (
             Mark.NOTICE,
             f"WARNING: most entries of {len(columns)} of {comparison.dataset.features} columns keep less than 8 bits "
-            f"beside the largest: {', '.join(columns)}; mend outliers, take logarithms, or take an offset off",
+            f"beside the largest: {', '.join(columns)}; mend outliers, take logarithms, or take an offset off"
+            f"{offered}",
         )
     elif columns:
         said = RowFormat.parse(str(first.format)).warning(columns, comparison.dataset.features)
-        yield Mark.NOTICE, f"WARNING: {said}, or --format agreed"
+        yield (
+            Mark.NOTICE,
+            f"WARNING: {said}, or --format agreed" + (f", or take an offset off{offered}" if offered else ""),
+        )
 
 
 def _choices(comparison: Comparison) -> Iterator[Finding]:

@@ -67,6 +67,34 @@ def test_a_table_that_a_person_must_decide_on_says_what_and_how(
     assert "needs --target COLUMN, or --columns" in capsys.readouterr().err
 
 
+def test_an_offset_that_is_proposed_makes_large_numbers_tell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1e9 + {0, 1, 2} decides the class: two thirds are right without an offset, and all with the one offered."""
+    values = np.arange(600) % 3
+    np.savez(tmp_path / "own.npz", X=(1e9 + values).reshape(-1, 1), y=(values == 2).astype(int))
+    asked = ["compare", "--data", str(tmp_path / "own.npz"), "--modes", "plain", "--clients", "5"]
+    asked += ["--partition", "iid", "--format", "standardised", "--json", str(tmp_path / "o.json")]
+
+    def accuracy(*more: str) -> float:
+        assert main([*asked, *more]) == 0
+        return float(json.loads((tmp_path / "o.json").read_text())["runs"][0]["test_accuracy"])
+
+    assert accuracy() < 0.8
+    said = " ".join(capsys.readouterr().out.split())
+    (offered,) = (word for word in said.split() if word.startswith("0="))
+    assert f"take an offset off: --offset {offered}" in said
+    assert accuracy("--offset", offered) == 1.0
+    assert "1000000000 is taken off column 0" in capsys.readouterr().out
+    assert main([*asked, "--offset", "1=5"]) == 2
+    assert "--offset names the column '1'" in capsys.readouterr().err
+    rows = [[str(1_000_000_000 + value), "yes" if value == 2 else "no"] for value in values]
+    path = table(tmp_path / "own.csv", ["marker", "wanted"], rows)
+    own = guessed(path, "wanted")
+    assert sorted({*own.x_train.ravel().tolist()}) == [0.0, 1.0, 2.0]
+    assert any("marker: values differ by little beside their size, and 1000000000 is taken off" in n for n in own.notes)
+
+
 def test_labels_as_floats_are_said_loudly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     iris = datasets.load_iris()
     np.savez(tmp_path / "own.npz", X=iris.data, y=iris.target.astype(float))
