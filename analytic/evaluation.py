@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, SpecificationError
+from analytic.intervals import Interval, delong, wilson
 from analytic.learner import RECEIVED, AnalyticLearner, ClientRows, SumSpec, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
 from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat
@@ -30,6 +31,9 @@ from analytic.whole_numbers import settle_whole_numbers
 IntArray = NDArray[np.int64]
 Tallies = Mapping[str, IntArray]
 """What is summed, by name; every array is int64."""
+
+Count = tuple[int, int]
+"""How many, and of how many."""
 
 CONFIDENCE = RowFormat(integer_bits=1, fraction_bits=20, signed=False)
 """In which confidences, 0 to 1, are added up."""
@@ -240,30 +244,65 @@ class ScoreReport(ABC):
 
     @property
     @abstractmethod
+    def correct(self) -> Count:
+        """How many rows, or known labels, were classified correctly, and of how many."""
+
+    @property
+    @abstractmethod
+    def found(self) -> tuple[Count, ...]:
+        """How many of each class's rows were found, and of how many."""
+
+    @property
+    @abstractmethod
+    def confirmed(self) -> tuple[Count, ...]:
+        """How many of the rows that were taken for a class were right, and of how many."""
+
+    @property
     def accuracy(self) -> float:
         """Part of the rows, or of their known labels, that was classified correctly."""
+        return _part(*self.correct)
 
     @property
-    @abstractmethod
+    def accuracy_interval(self) -> Interval:
+        """Wilson's interval of the accuracy; labels of one row depend on each other, so that rows are counted."""
+        return wilson(*self.correct, n_rows=self.n_rows)
+
+    @property
     def recall(self) -> tuple[float, ...]:
         """Of each class's rows the part that was found."""
+        return tuple(_part(*one) for one in self.found)
 
     @property
-    @abstractmethod
+    def recall_interval(self) -> tuple[Interval, ...]:
+        """Wilson's interval of each recall."""
+        return tuple(wilson(*one) for one in self.found)
+
+    @property
     def precision(self) -> tuple[float, ...]:
         """Of the rows that were taken for a class the part that was right."""
+        return tuple(_part(*one) for one in self.confirmed)
+
+    @property
+    def precision_interval(self) -> tuple[Interval, ...]:
+        """Wilson's interval of each precision."""
+        return tuple(wilson(*one) for one in self.confirmed)
 
     @property
     def figures(self) -> dict[str, Any]:
         """What a report says in short, by name, None where it is undefined: ``auc_within`` goes with ``auc``."""
-        areas = [self.auc(label) for label in range(len(self.own))]
+        labels = range(len(self.own))
+        areas = [self.auc(label) for label in labels]
         return {
             "rows": self.n_rows,
             "accuracy": _known(self.accuracy),
+            "accuracy_interval": _known_bounds(self.accuracy_interval),
             "recall": tuple(map(_known, self.recall)),
+            "recall_interval": tuple(map(_known_bounds, self.recall_interval)),
             "precision": tuple(map(_known, self.precision)),
+            "precision_interval": tuple(map(_known_bounds, self.precision_interval)),
             "auc": tuple(_known(area) for area, _ in areas),
             "auc_within": tuple(_known(off) for _, off in areas),
+            "auc_interval": tuple(_known_bounds(self.auc_interval(label)) for label in labels),
             "calibration_error": _known(self.calibration_error),
         }
 
@@ -279,6 +318,11 @@ class ScoreReport(ABC):
             below += theirs
         ties, pairs = sum(a * b for a, b in zip(own, others, strict=True)), 2 * sum(own) * sum(others)
         return _part(won, pairs), _part(ties, pairs)
+
+    def auc_interval(self, label: int) -> Interval:
+        """Return DeLong's interval of that area, wider by how far the area of unbinned scores can be."""
+        (_, off), (low, high) = self.auc(label), delong(self.own[label].tolist(), self.others[label].tolist())
+        return (low, high) if np.isnan(off) else (max(0.0, low - off), min(1.0, high + off))
 
     @property
     def calibration(self) -> tuple[tuple[int, float, float], ...]:
@@ -310,19 +354,19 @@ class ClassReport(ScoreReport):
         return int(self.confusion.sum())
 
     @property
-    def accuracy(self) -> float:
-        """Part of the rows that were classified correctly."""
-        return _part(int(self.confusion.trace()), self.n_rows)
+    def correct(self) -> Count:
+        """How many rows were classified correctly, and of how many."""
+        return int(self.confusion.trace()), self.n_rows
 
     @property
-    def recall(self) -> tuple[float, ...]:
-        """Of each class's rows the part that was found."""
-        return tuple(_part(int(self.confusion[k, k]), int(row.sum())) for k, row in enumerate(self.confusion))
+    def found(self) -> tuple[Count, ...]:
+        """How many of each class's rows were found, and of how many."""
+        return tuple((int(self.confusion[k, k]), int(row.sum())) for k, row in enumerate(self.confusion))
 
     @property
-    def precision(self) -> tuple[float, ...]:
-        """Of the rows that were taken for a class the part that was right."""
-        return tuple(_part(int(self.confusion[k, k]), int(row.sum())) for k, row in enumerate(self.confusion.T))
+    def confirmed(self) -> tuple[Count, ...]:
+        """How many of the rows that were taken for a class were right, and of how many."""
+        return tuple((int(self.confusion[k, k]), int(row.sum())) for k, row in enumerate(self.confusion.T))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -338,19 +382,19 @@ class LabelsReport(ScoreReport):
     taken: IntArray
 
     @property
-    def accuracy(self) -> float:
-        """Part of the known labels that were right."""
-        return _part(int(self.taken.trace(axis1=1, axis2=2).sum()), int(self.taken.sum()))
+    def correct(self) -> Count:
+        """How many known labels were right, and of how many."""
+        return int(self.taken.trace(axis1=1, axis2=2).sum()), int(self.taken.sum())
 
     @property
-    def recall(self) -> tuple[float, ...]:
-        """Of each class's rows the part that was taken for it."""
-        return tuple(_part(yes, no + yes) for no, yes in self.taken[:, 1].tolist())
+    def found(self) -> tuple[Count, ...]:
+        """How many of each class's rows were taken for it, and of how many."""
+        return tuple((yes, no + yes) for no, yes in self.taken[:, 1].tolist())
 
     @property
-    def precision(self) -> tuple[float, ...]:
-        """Of the rows that were taken for a class the part that is of it."""
-        return tuple(_part(right, wrong + right) for wrong, right in self.taken[:, :, 1].tolist())
+    def confirmed(self) -> tuple[Count, ...]:
+        """How many of the rows that were taken for a class are of it, and of how many."""
+        return tuple((right, wrong + right) for wrong, right in self.taken[:, :, 1].tolist())
 
 
 S = TypeVar("S", bound=ScoreReport)
@@ -688,6 +732,10 @@ def evaluation_of(
 
 def _known(figure: float) -> float | None:
     return None if np.isnan(figure) else figure
+
+
+def _known_bounds(interval: Interval) -> Interval | None:
+    return None if np.isnan(interval).any() else interval
 
 
 def _scores(evaluation: Evaluation[Any], rows: ClientRows, n_outputs: int) -> FloatMatrix:

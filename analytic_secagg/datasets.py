@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,15 @@ KEYS = ("x_train", "y_train", "x_test", "y_test")
 WEIGHTS = "w_train"
 MAX_CLASSES = 2**16
 """Labels beyond this are codes, not classes; one column of targets each would not fit into memory."""
+
+PAIRS = (("x", "y"), ("features", "labels"), ("features", "targets"), ("data", "target"), ("data", "labels"))
+"""Names that archives of rows without a split use, in any case."""
+
+FEW_ROWS, MANY_VALUES = 5, 20
+"""Of a class, with which nothing is learned; and different values that are rather amounts than classes."""
+
+REPEATED_PART = 0.05
+"""Of test rows that may happen to be training rows too."""
 
 SPLIT_SEED = 0
 TEST_FRACTION = 0.2
@@ -42,6 +51,7 @@ class Dataset:
         classes: what labels 0, 1, ... stand for, where that was said.
         columns: names of the features, where that was said.
         w_train: how often each training row counts, whole numbers of shape (n,); None where each counts once.
+        notes: what was chosen or guessed for whoever gave the rows, in sentences.
 
     Raises:
         DataError: what the arrays must hold, what they hold, what to do.
@@ -55,6 +65,7 @@ class Dataset:
     classes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     w_train: NDArray[Any] | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
@@ -122,6 +133,11 @@ class Dataset:
         return self.n_classes - len(np.union1d(self.y_train, self.y_test))
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        """What targets may have been meant as, where they are taken otherwise, and test rows that test nothing."""
+        return (*_doubts_of_targets(self.y_train, self.y_test), *_doubts_of_test(self.x_train, self.x_test))
+
+    @property
     def strata(self) -> NDArray[Any]:
         """Strata by which partitions deal training rows, shape (n,): labels, sets of them, or tenths of a target."""
         if self.is_multilabel:
@@ -166,6 +182,7 @@ def split(
     classes: tuple[str, ...] = (),
     columns: tuple[str, ...] = (),
     weights: NDArray[Any] | None = None,
+    notes: tuple[str, ...] = (),
 ) -> Dataset:
     """Return all rows, a fifth of them (drawn with a fixed seed) for testing."""
     order = np.random.default_rng(SPLIT_SEED).permutation(len(features))
@@ -179,11 +196,23 @@ def split(
         classes=classes,
         columns=columns,
         w_train=None if weights is None else weights[train],
+        notes=notes,
     )
+
+
+def own_split(
+    name: str, features: NDArray[Any], labels: NDArray[Any], *, notes: Iterable[str] = (), **known: Any
+) -> Dataset:
+    """Return somebody's own rows split, and say so."""
+    tested = round(TEST_FRACTION * len(features))
+    said = f"{tested} of {len(features)} rows are kept for testing, drawn with seed {SPLIT_SEED}"
+    return split(name, features, labels, notes=(said, *notes), **known)
 
 
 def load_npz(path: Path) -> Dataset:
     """The data set of a numpy archive with ``x_train``, ``y_train``, ``x_test`` and ``y_test``; never unpickles.
+
+    An archive of ``X`` and ``y``, or ``features`` and ``labels``, is split.
 
     ``w_train``, if it is there, says how often each training row counts: whole numbers. Targets are whole
     numbers from 0 on or texts, which are labels of classes, or floats of shape (n,) or (n, c);
@@ -194,6 +223,18 @@ def load_npz(path: Path) -> Dataset:
     """
     arrays = _read_arrays(path)
     name = path.stem.encode(errors="backslashreplace").decode()  # a file's name may hold what no text file can
+    if len(arrays) == 2:
+        (x_name, features), (y_name, targets) = arrays.items()
+        targets, _, classes = _numbered(targets, targets)
+        if len(features) != len(targets):
+            raise DataError(f"{path}: {y_name} must have one target for each of the {len(features)} rows of {x_name}")
+        return own_split(
+            name,
+            as_float(features),
+            targets,
+            classes=classes,
+            notes=[f"{x_name} are taken for features and {y_name} for targets"],
+        )
     x_train, x_test = (as_float(arrays[key]) for key in ("x_train", "x_test"))
     y_train, y_test, classes = _numbered(arrays["y_train"], arrays["y_test"])
     return Dataset(
@@ -232,10 +273,18 @@ def _arrays_of(path: Path, archive: Any) -> dict[str, NDArray[Any]]:
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise DataError(f"{path} holds a single array; --data needs an npz archive with {', '.join(KEYS)}")
     missing = [key for key in KEYS if key not in archive.files]
+    spelt = {name.lower(): name for name in archive.files}
+    if missing and (pairs := [pair for pair in PAIRS if {*pair} <= spelt.keys()]):
+        if len(pairs) > 1 or WEIGHTS in spelt or {*KEYS} & spelt.keys():
+            raise DataError(
+                f"{path} has arrays that can be read in several ways, {', '.join(archive.files)}: name them "
+                f"{', '.join(KEYS)}"
+            )
+        return {spelt[key]: _read_array(path, archive, spelt[key]) for key in pairs[0]}
     if missing:
         raise DataError(
             f"{path} needs the arrays {', '.join(KEYS)}; {', '.join(missing)} not found among "
-            f"{', '.join(archive.files) or 'nothing'}: add them with numpy.savez"
+            f"{', '.join(archive.files) or 'nothing'}: add them with numpy.savez; X and y alone are split"
         )
     return {key: _read_array(path, archive, key) for key in (*KEYS, WEIGHTS) if key in archive.files}
 
@@ -276,6 +325,45 @@ def _numbered(*targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], tuple
             for array in (train, test)
         )
     return train, test, ()
+
+
+def _doubts_of_test(train: NDArray[Any], test: NDArray[Any]) -> Iterator[str]:
+    known = {row.tobytes() for row in train}
+    repeated = sum(row.tobytes() in known for row in test)
+    among_themselves = (len(train) - len(known)) / len(train)  # as in tables of a few categories
+    if repeated > max(REPEATED_PART, 2 * among_themselves) * len(test):
+        yield (
+            f"{repeated} of {len(test)} test rows have the features of a training row: on these a model is not tested, "
+            "and a figure over all test rows is too good"
+        )
+
+
+def _doubts_of_targets(train: NDArray[Any], test: NDArray[Any]) -> Iterator[str]:
+    values, counted = np.unique(train, return_counts=True)
+    n_classes, is_float = len(values), train.dtype.kind == "f"
+    if train.ndim == 2 and train.shape[1] > 1 and np.isin(train, (0, 1)).all() and (train.sum(axis=1) == 1).all():
+        taken = "real targets" if is_float else "classes of which a row may have several"
+        yield (
+            f"each row of y_train is one 1 among zeros and is taken for {train.shape[1]} {taken}: if it is one class a "
+            "row (one-hot), give y.argmax(axis=1)"
+        )
+    elif is_float and train.shape[1] == 1 and n_classes <= MANY_VALUES and (values == np.rint(values)).all():
+        if np.median(counted) >= FEW_ROWS:
+            yield (
+                f"y_train holds floats and is taken for a real target, and its {n_classes} different values are whole "
+                f"numbers from {values[0]:g} to {values[-1]:g}: if they are classes, give whole numbers (astype(int))"
+            )
+    elif train.ndim == 1:
+        if n_classes > MANY_VALUES and np.median(counted) < FEW_ROWS:
+            yield (
+                f"y_train holds whole numbers and is taken for {n_classes} classes, of which most have fewer than "
+                f"{FEW_ROWS} rows: if they are amounts, give floats"
+            )
+        if unseen := len(np.setdiff1d(test, train)):
+            yield (
+                f"{unseen} of the classes occur in the test rows alone: no model can find them, and each of their rows "
+                "counts as wrong"
+            )
 
 
 def _check_targets(name: str, key: str, array: NDArray[Any], n_rows: int) -> None:

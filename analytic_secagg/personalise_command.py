@@ -20,6 +20,9 @@ from analytic_secagg.errors import UsageError
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.site_file import SiteFile
 
+SHOWN = ("accuracy", "accuracy_interval", "r2", "mae")
+"""Figures of a report that are printed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonaliseOptions:
@@ -77,7 +80,7 @@ def _personalise(options: PersonaliseOptions) -> int:
             learner, model, n_targets=learner.n_targets, target_format=targets, max_rows=len(rows) or 1
         )
         report: Any = fit_pooled(judge, rows)
-        figures = {name: value for name, value in report.figures.items() if name in ("accuracy", "r2", "mae")}
+        figures = {name: value for name, value in report.figures.items() if name in SHOWN}
         print(f"{which} model on this site's {len(rows)} rows for judging, told nobody: {figures}")
     return 0
 

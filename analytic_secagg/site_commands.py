@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +16,10 @@ from analytic.row_format import ColumnMap, RowFormat
 from analytic_secagg.configurations import configuration_digest, described
 from analytic_secagg.console.arguments import file, natural, whole
 from analytic_secagg.console.declaration import Command, option
+from analytic_secagg.console.findings import Finding, print_report
 from analytic_secagg.datasets import BUNDLED
+from analytic_secagg.dry_run import DryRun, link
+from analytic_secagg.errors import UsageError
 from analytic_secagg.flower.trial import app_settings
 from analytic_secagg.modes import MODES, HelperRole, find_mode, helper_roles
 from analytic_secagg.nvflare.job import SERVER_CONFIG, read_job
@@ -25,7 +29,6 @@ from analytic_secagg.site.key_files import write_secret
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.site.source import made_with
 from analytic_secagg.site.table import TableSchema
 from analytic_secagg.trial import MIN_SITES
 from secagg.dp import Ledger
@@ -81,6 +84,31 @@ class SiteOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOptions(SiteOptions):
+    """Options of the command ``check-site``."""
+
+    run_folder: Path | None = option(
+        "a run's settings, an app or a job: make this site's part of each sum as the run would, and throw it away",
+        file,
+        default=None,
+        flag="--run",
+        metavar="FOLDER",
+    )
+    settings: str = option("overrides of these settings, as one word", str, default="", metavar="SETTINGS")
+    server: str = option("open the link to the server, as the run would", str, default="", metavar="HOST:PORT")
+    certificate: Path | None = option(
+        "of the authority that signed the server's, PEM; those that the system trusts if left out",
+        file,
+        default=None,
+        metavar="FILE",
+    )
+
+    def __post_init__(self) -> None:
+        if (self.settings and self.run_folder is None) or (self.certificate and not self.server):
+            raise UsageError("--settings go with --run, and --certificate with --server; give both or none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochOptions(SiteOptions):
     """Options of the command ``epoch``."""
 
@@ -108,8 +136,8 @@ def _roster(options: RosterOptions) -> int:
         print("no configuration: its sites take part in nothing that their own files do not name")
     if roster.columns:
         print(f"columns {roster.columns}")
-    if roster.features:
-        print(f"features {roster.features}")
+    if roster.features is not None:
+        print(roster.features.to_toml())
     print(f"fingerprint {roster.fingerprint}")
     return 0
 
@@ -145,7 +173,7 @@ def _listed(role: HelperRole, roster: Roster) -> str:
     return f"{role.name} {next(iter(parties))}" if parties else f"no {role.name}"
 
 
-def _check_site(options: SiteOptions) -> int:
+def _check_site(options: CheckOptions) -> int:
     site = SiteFile.read(options.file)
     Site(site).sweep()
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
@@ -157,20 +185,35 @@ def _check_site(options: SiteOptions) -> int:
         print(f"configurations: {agreed_in_words(site)}")
         rows = site.client.rows()
         print(f"client {site.client.party}: key fits the roster; {len(rows)} rows of {rows.features.shape[1]} features")
-        if site.client.data.endswith(".npz") and (digest := made_with(site.client.data)):
-            print(f"features {digest}: how they were computed, the same at all sites")
+        if site.roster.features is not None:
+            print(f"features of {site.roster.features.backbone}: made as the roster says, the same at all sites")
         if site.client.columns is not None:
             _warn_of_unlike_columns(site.client.columns, rows.features)
             print(
                 f"columns {site.client.columns.fingerprint}: the same at all sites, or their rows do not add up to one"
             )
+            if not site.roster.columns:
+                print(
+                    "warning: the roster does not say so, and sites with another schema would be added up all the "
+                    f'same; if all agree, let every copy say columns = "{site.client.columns.fingerprint}"'
+                )
     entered, allowed = Site(site).count_totals()
     print(f"query log: {entered} totals, of which {allowed} took one of the further totals that are allowed")
     for mode in sorted(site.demands.modes):
         if missing := find_mode(mode).missing_extra:
             print(f"{mode}: declined until this host has more: {missing}")
     _warn_of_idle_roles(site)
-    return 0
+    return print_report(_tried(options, site))
+
+
+def _tried(options: CheckOptions, site: SiteFile) -> Iterator[tuple[str, Finding]]:
+    """Try the run and the link that were named."""
+    if options.run_folder is not None:
+        config = _settings_of(options.run_folder)
+        settings = RunSettings.of(config | overrides(options.settings, config))
+        yield from DryRun(file=site, settings=settings).findings()
+    if options.server:
+        yield "link", link(options.server, options.certificate)
 
 
 def agreed_in_words(site: SiteFile) -> str:
@@ -299,12 +342,19 @@ COMMANDS: tuple[Command[Any], ...] = (
     ),
     Command(
         name="check-site",
-        summary="check a site's file, keys, state folder and rows without talking to anybody; forget old sessions",
-        examples="""example:
+        summary="check a site's file, keys, state folder and rows, and try a run beforehand; forget old sessions",
+        examples="""examples:
   python -m analytic_secagg check-site site.toml
+      talks to nobody
+  python -m analytic_secagg check-site site.toml --run trial/app
+      this site's part of every sum, made of its rows and thrown away: what it says ok to does not fail for its rows,
+      its file or its roster later
+  python -m analytic_secagg check-site site.toml --run trial/app --server 127.0.0.1:8000 --certificate ca.crt
+      the link to the server too, with TLS
 """,
-        options=SiteOptions,
+        options=CheckOptions,
         run=_check_site,
+        finding="a line begins with FAIL and says what would fail",
     ),
     Command(
         name="accept-loss",

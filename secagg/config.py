@@ -257,6 +257,13 @@ def max_colluding_clients(min_survivors: int) -> int:
     return max(0, min_survivors - 2)
 
 
+def of_two_clients(min_survivors: int) -> list[str]:
+    """Return what ``explain`` says where a total may be of two clients; nothing where it has more."""
+    if min_survivors > 2:
+        return []
+    return ["  of a total of two clients each can compute the other's vector: it subtracts its own; ask at least 3"]
+
+
 def two_thirds(clients: tuple[PartyId, ...]) -> int:
     """Return two thirds of a cohort, rounded down, plus one: the default threshold."""
     return 2 * len(clients) // 3 + 1

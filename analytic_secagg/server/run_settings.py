@@ -135,8 +135,12 @@ class RunSettings(StrictModel):
         fewest = max(self.min_survivors, 2 + roster.total_holders)
         return ReleasePolicy(min_survivors=fewest, allow=frozenset(allowed), **roster.fewest_rows)
 
-    def federation(self, roster: Roster) -> Federation[Any]:
+    def federation(self, roster: Roster, *, has_gates: bool = True) -> Federation[Any]:
         """Return the run's sums, none of them made yet; its learner is the private form where the run has noise.
+
+        Args:
+            roster: who takes part.
+            has_gates: whether totals are judged; not where a site tries the run with its own rows alone.
 
         Raises:
             RunSettingsError: parameters that the closed form or its noise cannot have.
@@ -146,7 +150,7 @@ class RunSettings(StrictModel):
         try:
             return Federation(
                 learner,
-                release=self.release_policy(roster),
+                release=self.release_policy(roster) if has_gates else None,
                 privacy=self.privacy,
                 max_client_rows=roster.max_client_rows,
                 n_clients=len(roster.clients),
@@ -178,6 +182,7 @@ class RunSettings(StrictModel):
             place=1 if in_series and self.in_series else 0,
             privacy=self.privacy,
             receipts=self.receipts,
+            provenance=roster.provenance,
             model=model,
         )
 
@@ -259,8 +264,14 @@ class RunSettings(StrictModel):
             not self.epsilon
             and self.receipts == NO_RECEIPTS
             and find_mode(self.mode).make_series is not None
-            and find_learner(self.learner).n_sums(self._learner_options()) + (self.agreement is not None) > 1
+            and self.n_sums > 1
         )
+
+    @property
+    def n_sums(self) -> int:
+        """How many sums the run asks for at least, without an evaluation."""
+        agreed = 0 if self.agreement is None else self.agreement.n_sums
+        return find_learner(self.learner).n_sums(self._learner_options()) + agreed
 
     @property
     def privacy(self) -> PrivacyPlan | None:

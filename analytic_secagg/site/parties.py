@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 from analytic.learner import ClientRows
 from analytic_secagg.configurations import configuration_digest
+from analytic_secagg.federation import Step
 from analytic_secagg.site.errors import NoSessionError
 from analytic_secagg.site.key_pair import SessionKeyPair
+from analytic_secagg.site.offsets import proposed_offset
 from analytic_secagg.site.query_log import QueryLog, RunPlace
 from analytic_secagg.site.session import Session
 from analytic_secagg.site.site_file import ClientRole, OwnRole, SiteFile
@@ -17,6 +20,7 @@ from analytic_secagg.site.store import SessionStore
 from secagg import ClientSession, IntVector, PartyId, PartySecrets
 from secagg.committee import KeyRotation
 from secagg.durable import DurableClient
+from secagg.sessions import ClientInput
 from secagg.sums import CLIENT_ROLE
 
 LOG = logging.getLogger("analytic_secagg.site")
@@ -34,6 +38,27 @@ def query_log_of(file: SiteFile, store: SessionStore) -> QueryLog:
 def epochs_of(store: SessionStore, own: OwnRole) -> KeyRotation:
     """Return the epochs of one of a site's helpers."""
     return KeyRotation(store.lasting(f"epochs of {own.party}"), own.identity)
+
+
+def client_of(session: Session, party: PartyId, contribution: ClientInput, secrets: PartySecrets) -> ClientSession:
+    """Return the state machine of a client in a sum, which may be one of a series."""
+    proposal, config = session.proposal, session.config
+    if not proposal.place:
+        return session.protocol.client(party, contribution, secrets=secrets)
+    series, number = session.mode.series(config), proposal.place - 1
+    return series.member(party, number, config.layout, config.context, contribution, secrets=secrets)
+
+
+def coarse_columns(role: ClientRole, step: Step[Any], rows: ClientRows) -> list[str]:
+    """Return the columns of which the sum's format keeps less than 8 bits of these rows, with offsets that help."""
+    found = getattr(step.learner, "coarse_columns", None)
+    if not len(rows) or found is None:
+        return []
+    names = role.columns.features if role.columns else tuple(map(str, range(rows.features.shape[1])))
+    offsets = {place: proposed_offset(rows.features[:, place]) for place in found(step.model, rows)}
+    return [
+        names[place] + ("" if offset is None else f" (take {offset:.12g} off)") for place, offset in offsets.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +113,7 @@ class SiteParties:
         def contribution() -> IntVector:
             return self._vector(role, log)
 
-        proposal, config = self.session.proposal, self.session.config
-        if not proposal.place:
-            return protocol.client(role.party, contribution, secrets=secrets)
-        series, number = self.session.mode.series(config), proposal.place - 1
-        return series.member(role.party, number, config.layout, config.context, contribution, secrets=secrets)
+        return client_of(self.session, role.party, contribution, secrets)
 
     def _vector(self, role: ClientRole, log: QueryLog) -> IntVector:
         """Return the client's vector, which then leaves.
@@ -115,17 +136,14 @@ class SiteParties:
     def _warn_of_coarse_columns(self, role: ClientRole, rows: ClientRows) -> None:
         """Say by name, in the site's own log, which of its columns the sum's format hardly holds."""
         step = self.session.step
-        found = getattr(step.learner, "coarse_columns", None)
-        if len(rows) and found and (places := found(step.model, rows)):
-            n_columns = rows.features.shape[1]
-            names = role.columns.features if role.columns else tuple(map(str, range(n_columns)))
+        if names := coarse_columns(role, step, rows):
             LOG.warning(
                 "%s keeps less than 8 bits of %d of %d columns of this site's rows: %s; ask for more fraction bits, "
                 'for an offset or a scale in the schema, or for feature-format = "agreed"',
                 step.learner.name,
-                len(places),
-                n_columns,
-                ", ".join(names[place] for place in places),
+                len(names),
+                rows.features.shape[1],
+                ", ".join(names),
             )
 
     @property

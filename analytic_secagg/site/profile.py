@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from analytic.row_format import FEWEST_BITS
+from analytic_secagg.site.offsets import AGREED_BITS, proposed_offset
 from analytic_secagg.site.schema_draft import FEW_ROWS, MISSING_NUMBERS
 from analytic_secagg.site.table import Column
-
-AGREED_BITS = 20
-"""Bits of a column's range in a run of a million rows that lets columns be agreed on."""
 
 FEW_VALUES = 6
 """Different ones of a column that are listed."""
@@ -111,22 +107,9 @@ def _is_apart(rising: NDArray[np.float64], value: float) -> bool:
 
 def _resolution(values: NDArray[np.float64]) -> Iterator[str]:
     """Judge the size of a column beside its deviation: a format has bits for the size alone."""
-    if len(values) < 2:
-        return
-    with np.errstate(over="ignore", invalid="ignore"):
-        largest, deviation = float(np.abs(values).max()), float(values.std())
-    if not 0 < deviation < math.inf:
-        return
-    bits = AGREED_BITS - math.frexp(largest)[1] + math.frexp(deviation)[1]
-    if bits < FEWEST_BITS:
+    if (offset := proposed_offset(values)) is not None:
         yield (
-            f"values near {largest:.3g} differ by {deviation:.3g} only, of which a format of {AGREED_BITS} bits keeps "
-            f"{max(bits, 0)}: agree on an offset in the schema of all sites, a public round number such as "
-            f"{_round(float(np.median(values)), deviation):.12g}"
+            f"values near {np.abs(values).max():.3g} differ by {values.std():.3g} only, of which a format of "
+            f"{AGREED_BITS} bits keeps little: agree on an offset in the schema of all sites, a public round number "
+            f"such as {offset:.12g}"
         )
-
-
-def _round(middle: float, deviation: float) -> float:
-    """The middle to as few digits as leave a remainder of some ten deviations."""
-    step = 10.0 ** math.ceil(math.log10(10 * deviation))
-    return round(middle / step) * step

@@ -45,6 +45,8 @@ class TrainingProposal:
         place: 1, 2, ... for the sums of a series, which share a session; 0 for a sum by itself.
         privacy: what noise the run's sums get; None for exact totals.
         receipts: who signs a receipt of the total: ``none``, or one of ``SignedBy``.
+        provenance: a digest of each part of what everybody's rows are made with, by its name; empty where the server's
+            roster states nothing of it.
         model: the learner and its model, as ``model_to_bytes`` writes them; it is not read before it is asked for.
         announced: what helpers said before, by party: the key holder's signature and public context, or the keys that
             boxes for a committee are sealed to. A proposal that asks helpers for it has none.
@@ -61,6 +63,7 @@ class TrainingProposal:
     place: int = 0
     privacy: PrivacyPlan | None = None
     receipts: str = NO_RECEIPTS
+    provenance: Mapping[str, str] = field(default_factory=dict)
     model: bytes = field(repr=False)
     announced: Mapping[PartyId, bytes] = field(default_factory=dict, repr=False)
 
@@ -133,6 +136,7 @@ class TrainingProposal:
             "place": self.place,
             "privacy": None if self.privacy is None else self.privacy.to_public(),
             "receipts": self.receipts,
+            **({"provenance": dict(self.provenance)} if self.provenance else {}),
         }
         return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
@@ -171,6 +175,7 @@ class TrainingProposal:
                 place=int(content["place"]),
                 privacy=None if content["privacy"] is None else PrivacyPlan.of_public(content["privacy"]),
                 receipts=str(content["receipts"]),
+                provenance={str(name): str(said) for name, said in content.get("provenance", {}).items()},
                 model=model,
                 announced=known,
             )

@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from analytic_secagg.configurations import digests
 from analytic_secagg.modes import HelperRole, helper_roles
+from analytic_secagg.site.provenance import Recipe, provenance
 from analytic_secagg.site.strict_models import StrictModel, text
 from secagg import PartyId
 from secagg.encoding import length_prefixed
@@ -68,7 +69,7 @@ class Roster(StrictModel):
         configurations: what may be computed of the clients' rows: the digest of each learner's configuration, as the
             command ``configuration`` prints it. A site whose own file states none takes part in these alone.
         columns: the fingerprint of the schema by which all sites read their tables; empty where nobody says.
-        features: the digest of how all sites' features were computed by the command ``features``; likewise.
+        features: how all sites' features were computed by the command ``features``; None where nobody says.
         min_rows: fewest rows of a total that the server makes a model of; None for the default of ``ReleasePolicy``.
         min_class_rows: fewest rows of each class that has some; the same.
         beside: the Ed25519 public keys of the parties that some modes need beside clients and server, by the table that
@@ -84,7 +85,7 @@ class Roster(StrictModel):
     max_client_rows: Annotated[int, Field(ge=1, le=2**42)] | None = None
     configurations: Annotated[tuple[bytes, ...], BeforeValidator(digests)] = ()
     columns: Annotated[str, BeforeValidator(lambda value: _hex(value, "columns").hex())] = ""
-    features: Annotated[str, BeforeValidator(lambda value: _hex(value, "features").hex())] = ""
+    features: Recipe | None = None
     min_rows: Annotated[int, Field(ge=1, le=2**42)] | None = None
     min_class_rows: Annotated[int, Field(ge=1, le=2**42)] | None = None
     clients: Keys = Field(default_factory=dict)
@@ -134,6 +135,11 @@ class Roster(StrictModel):
         stated = {"min_rows": self.min_rows, "min_class_rows": self.min_class_rows}
         return {name: fewest for name, fewest in stated.items() if fewest is not None}
 
+    @property
+    def provenance(self) -> dict[str, str]:
+        """A digest of each part of what everybody's rows are made with; nothing where nobody says."""
+        return provenance(self.features, self.columns)
+
     def listed(self, role: HelperRole | None) -> Mapping[PartyId, bytes]:
         """Return the public keys of the parties of a role; none for no role.
 
@@ -155,8 +161,8 @@ class Roster(StrictModel):
         pinned = ", ".join(f'"{digest.hex()}"' for digest in self.configurations)
         lines += [f"configurations = [{pinned}]"] if pinned else []
         lines += [f'columns = "{self.columns}"'] if self.columns else []
-        lines += [f'features = "{self.features}"'] if self.features else []
         lines += [f"{name} = {fewest}" for name, fewest in self.fewest_rows.items()]
+        lines += [] if self.features is None else ["", self.features.to_toml()]
         for name, keys in self._tables():
             lines += ["", f"[{name}]", *(f'{party} = "{keys[party].hex()}"' for party in sorted(keys))]
         return "\n".join(lines) + "\n"
@@ -175,7 +181,7 @@ class Roster(StrictModel):
         most = [] if self.max_client_rows is None else [b"max client rows", self.max_client_rows.to_bytes(8, "big")]
         agreed = [b"configurations", *sorted(self.configurations)] if self.configurations else []
         agreed += [b"columns", bytes.fromhex(self.columns)] if self.columns else []
-        agreed += [b"features", bytes.fromhex(self.features)] if self.features else []
+        agreed += [] if self.features is None else [b"features", *map(str.encode, self.features.digests.values())]
         few = [part for name, n in self.fewest_rows.items() for part in (name.encode(), n.to_bytes(8, "big"))]
         said = length_prefixed(*label, self.server, *corrupt, *most, *few, *agreed, *parties)
         digest = hashlib.sha256(said).hexdigest()

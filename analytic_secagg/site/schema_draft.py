@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from analytic_secagg.errors import DataError
+from analytic_secagg.site.offsets import proposed_offset
 from analytic_secagg.site.reading import Reading
 from analytic_secagg.site.table_files import DELIMITED, is_number_cell, read_cells, text_of
 from analytic_secagg.site.table_look import (
@@ -232,6 +235,11 @@ class _Drafted:
         return sorted(found.values())
 
     @property
+    def offset(self) -> float | None:
+        """An offset without which formats would hardly tell the values of a feature apart; None where they do."""
+        return proposed_offset(np.array(self.numbers)) if self.kind == "number" and not self.is_target else None
+
+    @property
     def kind(self) -> str:
         """``number``, ``categories``, or ``none`` where it is no feature."""
         if self.texts:
@@ -239,7 +247,8 @@ class _Drafted:
                 return "none"
             return "categories" if 2 <= len(self.categories) <= MOST_CATEGORIES and self._words else "none"
         values = {*self.numbers}
-        if self.is_target and 2 <= len(values) <= MOST_CATEGORIES and all(one.is_integer() for one in values):
+        is_coded = 2 <= len(values) <= MOST_CATEGORIES and all(one.is_integer() for one in values)
+        if self.is_target and is_coded and (len(values) == 2 or len(self.numbers) >= 2 * len(values)):
             return "categories"
         is_key = len(values) == len(self.cells) and all(one.is_integer() for one in values)
         is_key = is_key and (len(values) > MOST_CATEGORIES or self.numbers == sorted(values))
@@ -262,6 +271,8 @@ class _Drafted:
             yield 'role = "target"'
         if self.unit and self.kind == "number":
             yield f"unit = {toml(self.unit)}"
+        if self.offset is not None:
+            yield f"offset = {self.offset!r}"
         if self.kind == "categories":
             yield f"categories = {toml(self.categories)}"
         if self.lacks and not self.is_target:
@@ -281,6 +292,8 @@ class _Drafted:
             return
         if self.missing:
             yield f"{self.name}: {', '.join(self.missing)} taken for missing"
+        if self.offset is not None:
+            yield f"{self.name}: values differ by little beside their size, and {self.offset:.12g} is taken off"
         if self.kind == "categories" and self.texts and all(map(is_number, self.categories)):
             yield f"{self.name}: numbers in several spellings, taken for categories; correct the marks, or the file"
         spelt = Counter(loose(text) for text in self.texts.elements())

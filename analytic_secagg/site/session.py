@@ -14,6 +14,7 @@ from analytic_secagg.modes import Mode, find_mode
 from analytic_secagg.session_config import SessionConfig
 from analytic_secagg.site.errors import WireError
 from analytic_secagg.site.proposal import NO_RECEIPTS, TrainingProposal
+from analytic_secagg.site.provenance import refusal
 from analytic_secagg.site.roster import Roster
 from secagg import PartyId, ReceiptedSum, SignedBy, SumProtocol
 from secagg.encoding import length_prefixed
@@ -77,6 +78,8 @@ def _config_of(proposal: TrainingProposal, roster: Roster, step: Step[Any]) -> S
         mode = find_mode(proposal.mode)
     except (UsageError, AnalyticError) as error:
         raise ConfigurationError(str(error)) from error
+    if made_otherwise := refusal(roster.provenance, proposal.provenance):
+        raise ConfigurationError(made_otherwise)
     listed = roster.listed(mode.helper)
     _check_parties(mode, "clients", proposal.clients, roster.clients)
     _check_parties(mode, f"{mode.helper.name}s" if mode.helper else "helpers", proposal.helpers, listed)

@@ -18,10 +18,11 @@ from analytic_secagg.errors import DataError
 from analytic_secagg.modes import MODES, HelperRole, helper_roles, is_known
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.key_files import read_secret
+from analytic_secagg.site.provenance import recipe_of
 from analytic_secagg.site.reading import Reading
 from analytic_secagg.site.results import Results
 from analytic_secagg.site.roster import Roster
-from analytic_secagg.site.source import made_with, read_rows
+from analytic_secagg.site.source import read_rows
 from analytic_secagg.site.strict_models import Place, StrictModel, Texts, beside, validated
 from analytic_secagg.site.table import TableSchema
 from analytic_secagg.site.table_files import is_table
@@ -329,20 +330,32 @@ class SiteFile(StrictModel):
                 "of other columns do not add up to one; take the schema that all agreed on, or have the operator "
                 "correct the roster"
             )
-        if roster.features and self.client is not None and columns is None:
-            digest = made_with(self.client.data) if self.client.data.endswith(".npz") else ""
-            if digest != roster.features:
-                raise ValueError(
-                    f"the roster agrees on features {roster.features}, and those of {self.client.data} are "
-                    f"{digest or 'of unknown origin'}: features of different backbones do not add up to one model; "
-                    "compute them with the command features and the settings that all agreed on"
-                )
+        if self.client is not None and columns is None:
+            self._check_recipe(self.client.data)
         if self.privacy is not None and self.client is None:
             raise ValueError("[privacy] is the budget of a site's rows, and without [client] it has none; remove it")
         if not listed:
             sections = ", ".join(f"[{role.section}]" for role in helper_roles())
             raise ValueError(f"a site needs a role: [client], {sections} or several of them")
         return self
+
+    def _check_recipe(self, place: str) -> None:
+        """Refuse features that were made otherwise than the roster says, or where it does not say how."""
+        agreed, own = self.roster.features, recipe_of(place) if place.endswith(".npz") else None
+        if own == agreed:
+            return
+        if agreed is None and own is not None:
+            raise ValueError(
+                f"{place} holds features of the backbone {own.backbone}, and the roster does not say what everybody "
+                "makes them with: those of another backbone would be added up all the same. Let every copy of the "
+                f"roster say, if all agree,\n{own.to_toml()}"
+            )
+        raise ValueError(
+            "features of different backbones do not add up to one model, and those of "
+            f"{place} are "
+            + ("of unknown origin" if own is None or agreed is None else f"of {own.differences(agreed)}")
+            + " as the roster agrees; compute them with the command features and the settings that all agreed on"
+        )
 
     @classmethod
     def simulated(cls, name: str, *, real: str) -> Self:

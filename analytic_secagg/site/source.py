@@ -6,9 +6,7 @@ hold a row.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -20,26 +18,6 @@ from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import Reading
 from analytic_secagg.site.table import TableSchema
 from analytic_secagg.site.table_files import is_table
-
-MADE_WITH = ("backbone", "weights", "layers", "pool", "transform", "mirror")
-"""What the features of a frozen backbone depend on, of the settings that the command ``features`` stores with them."""
-
-
-def made_with(place: str) -> str:
-    """SHA-256 of how an archive's features were computed, hexadecimal; empty where it does not say.
-
-    Raises:
-        DataError: there is no such archive.
-    """
-    try:
-        with Path(place).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            said = json.loads(str(archive["settings"])) if "settings" in archive.files else {}
-            known = {name: said[name] for name in MADE_WITH}
-    except OSError as error:
-        raise DataError(f"cannot read {place}: {error.strerror or 'no archive'}; name a file of features") from None
-    except (KeyError, TypeError, *BROKEN_ARCHIVE):
-        return ""
-    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
 def read_rows(
@@ -62,7 +40,8 @@ def read_rows(
         if columns is None:
             raise DataError(f"{place} is a table, which needs the schema of its columns")
         return columns.rows(Path(place), reading)
-    return _of_archive(place, part) if place.endswith(".npz") else _of_function(place, columns, reading)
+    rows = _of_archive(place, part) if place.endswith(".npz") else _of_function(place, columns, reading)
+    return _of_numbers(place, rows)
 
 
 def _of_archive(place: str, part: str) -> ClientRows:
@@ -79,6 +58,16 @@ def _of_archive(place: str, part: str) -> ClientRows:
             f"{place} must be an npz archive with a matrix {needed[0]} and one {needed[1]} a row, of numbers "
             f"({type(error).__name__}); {hint}"
         ) from None
+
+
+def _of_numbers(place: str, rows: ClientRows) -> ClientRows:
+    """Refuse targets that are no numbers: which class a text is, no other site would know."""
+    if rows.targets.dtype.kind not in "biuf":
+        raise DataError(
+            f"{place} must have numbers as targets, labels 0, 1, ... in an order that all sites agreed on, and has "
+            f"{rows.targets.dtype}: number the classes, or give a table with a schema, which lists its categories"
+        )
+    return rows
 
 
 def _of_function(place: str, columns: TableSchema | None, reading: Reading | None) -> ClientRows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from secagg.committee.messages import HASH_BYTES, box_bytes, commitments_bytes, entry_bytes
-from secagg.config import max_colluding_clients
+from secagg.config import max_colluding_clients, of_two_clients
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
 from secagg.primitives.identity import SIGNATURE_BYTES
 
@@ -70,6 +70,7 @@ def explain(config: CommitteeSum) -> str:
             f"{max_colluding_clients(config.survivors_needed)} of the {len(config.clients)} clients collude with the "
             "server: they can subtract their own vectors from a total",
             f"  a total holds at least {config.survivors_needed} clients, else no helper reveals its mask sums",
+            *of_two_clients(config.survivors_needed),
             f"  {away}; a client may drop out at any time",
             f"  {lies}",
             f"  a client {client_cost(config)}",

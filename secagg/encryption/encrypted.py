@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Self, cast
 
-from secagg.config import MAX_PARTY, check_min_survivors, free_numbers, max_colluding_clients
+from secagg.config import MAX_PARTY, check_min_survivors, free_numbers, max_colluding_clients, of_two_clients
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
 from secagg.encoder import EncodedSum, Encoder, RunningSum
 from secagg.encryption.cipher import CiphertextSum, VectorCipher, choose_parameters
@@ -199,6 +199,7 @@ class Encrypted(Encoder):
             *([_CONFIRMS] if self.confirms_guesses else []),
             f"  and private while at most {max_colluding_clients(config.survivors_needed)} of the "
             f"{len(config.clients)} clients collude with the server: they can subtract their own vectors from a total",
+            *of_two_clients(config.survivors_needed),
             self._origin(),
         ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from secagg.config import of_two_clients
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
 from secagg.masked.assumptions import complete_plan
 from secagg.masked.messages import COMMITMENT_BYTES, SEALED_BYTES
@@ -95,6 +96,7 @@ def _guarantees(config: MaskedSum) -> list[str]:
         "server",
         f"  a total holds at least {config.survivors_needed} clients, else none is released"
         + (f"; {config.signatures_needed} must sign the survivor set" if config.is_authenticated else ""),
+        *of_two_clients(config.survivors_needed),
         *_probabilities(config),
     ]
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from analytic.row_format import RowFormat
 from analytic.scaling import Agreement
-from analytic_secagg.console.arguments import file, items
+from analytic_secagg.console.arguments import file, items, nearest, number
 from analytic_secagg.console.declaration import option
-from analytic_secagg.datasets import BUNDLED, FETCHED, Dataset, as_float, bundled, load_npz, split
-from analytic_secagg.errors import UsageError
+from analytic_secagg.datasets import BUNDLED, FETCHED, Dataset, as_float, bundled, load_npz, own_split
+from analytic_secagg.errors import DataError, UsageError
 from analytic_secagg.modes import MODES, choose_modes
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.reading import Reading
+from analytic_secagg.site.schema_draft import draft
 from analytic_secagg.site.source import read_rows
+from analytic_secagg.site.strict_models import validated
 from analytic_secagg.site.table import TableSchema
 from analytic_secagg.site.table_files import is_table
 
@@ -37,8 +43,8 @@ class DataOptions:
         shown=DEFAULT_DATASET,
     )
     data: Path | None = option(
-        "x_train, y_train, x_test, y_test: features, and labels or real targets (w_train: weights); or a table, .csv, "
-        ".parquet, .xlsx and others, or MODULE:FUNCTION, a fifth of it for testing",
+        "x_train, y_train, x_test, y_test: features, and labels or real targets (w_train: weights); or, a fifth of it "
+        "for testing, X and y (features and labels), a table (.csv, .parquet, .xlsx and others), or MODULE:FUNCTION",
         file,
         metavar="FILE.npz",
         default=None,
@@ -50,6 +56,13 @@ class DataOptions:
         default=None,
     )
 
+    target: str | None = option(
+        "the column of a table that is to be learned: a schema is guessed from the file, and said; --columns has one "
+        "that people agreed on",
+        str,
+        metavar="COLUMN",
+        default=None,
+    )
     reading: Path | None = option(
         "a file with the section [client.reading]: how the table writes what its schema means, such as site.toml",
         file,
@@ -57,14 +70,26 @@ class DataOptions:
         default=None,
     )
 
+    offset: tuple[tuple[str, float], ...] = option(
+        "a public number that is taken off a column before all else, by the column's name or number from 0, such as "
+        "0=1e9; may be repeated",
+        lambda text: _offset(text),
+        default=(),
+        metavar="COLUMN=NUMBER",
+        repeated=True,
+    )
+
     def __post_init__(self) -> None:
         if self.dataset and self.data:
             raise UsageError("argument --data: not allowed with argument --dataset; give one of the two")
         is_function = self.data is not None and _is_function(self.data)
-        if not is_function and (self.data is not None and is_table(str(self.data))) != (self.columns is not None):
+        is_file = self.data is not None and is_table(str(self.data))
+        if self.target is not None and (not is_file or self.columns is not None):
+            raise UsageError("--target is a column of a table in --data, and in place of --columns; leave one out")
+        if not is_function and is_file != (self.columns is not None or self.target is not None):
             raise UsageError(
-                "--columns is the schema of a table in --data (.csv, .parquet, or of a function); give both, or "
-                "none of them"
+                "a table in --data (.csv, .parquet, or of a function) needs --target COLUMN, or --columns with its "
+                "schema, and other data have neither"
             )
         if self.reading and not self.columns:
             raise UsageError("--reading is of a table with a schema; give --columns too, or take it away")
@@ -74,10 +99,42 @@ class DataOptions:
 
         Raises:
             analytic_secagg.errors.DataError: a file that cannot be read, or does not hold what is needed.
+            UsageError: an offset of a column that is not there.
         """
+        return without_offsets(self._read(), self.offset)
+
+    def _read(self) -> Dataset:
+        if self.data and self.target is not None:
+            return guessed(self.data, self.target)
         if self.data and (self.columns or _is_function(self.data)):
             return sourced(self.data, self.columns, self.reading)
         return load_npz(self.data) if self.data else bundled(self.dataset or DEFAULT_DATASET)
+
+
+def _offset(text: str) -> tuple[str, float]:
+    name, _, value = text.rpartition("=")
+    if not name:
+        raise UsageError(f"needs COLUMN=NUMBER, such as 0=1e9, not {text!r}")
+    return name, number(value)
+
+
+def without_offsets(data: Dataset, offsets: Iterable[tuple[str, float]]) -> Dataset:
+    """Return the data set with public numbers taken off some of its columns, and a note of each.
+
+    Raises:
+        UsageError: no such column.
+    """
+    places = {data.column(place): place for place in range(data.n_features)}
+    off, notes = np.zeros(data.n_features), list(data.notes)
+    for name, offset in offsets:
+        if name not in places:
+            raise UsageError(f"--offset names the column {name!r}, and {data.name} has none{nearest(name, places)}")
+        off[places[name]] = offset
+        notes.append(f"{offset:.12g} is taken off column {name}")
+    if not off.any():
+        return data
+    x_train, x_test = (x.astype(np.float64) - off for x in (data.x_train, data.x_test))
+    return replace(data, x_train=x_train, x_test=x_test, notes=tuple(notes))
 
 
 def _is_function(place: Path) -> bool:
@@ -102,7 +159,38 @@ def sourced(place: Path, columns: Path | None, reading: Path | None = None) -> D
         features = as_float(features)
         targets = targets.reshape(len(targets), -1) if targets.dtype.kind == "f" else targets
     known = {} if schema is None else {"classes": schema.classes, "columns": schema.features}
-    return split(place.stem, features, targets, weights=rows.weights, **known)
+    return own_split(place.stem, features, targets, weights=rows.weights, **known)
+
+
+def guessed(place: Path, target: str) -> Dataset:
+    """Return the rows of a table by a schema that is guessed from it, with a note for every guess.
+
+    Raises:
+        analytic_secagg.errors.DataError: it cannot be read, or not without a person's decision.
+    """
+    found = draft(place, target)
+    schema = validated(TableSchema, tomllib.loads(found.schema), DataError, prefix=f"the schema guessed of {place}: ")
+    said = tomllib.loads(found.reading)["client"]["reading"]
+    reading = validated(Reading, said, DataError, prefix=f"the reading guessed of {place}: ")
+    try:
+        rows = schema.rows(place, reading)
+    except DataError as error:
+        raise DataError(
+            f"{error} (schema and reading were guessed; the command schema of python -m analytic_secagg writes both "
+            "down, to be corrected and given with --columns and --reading)"
+        ) from error
+    kinds = [
+        f"{target} is taken for " + (f"classes: {', '.join(schema.classes)}" if schema.classes else "a real target"),
+        f"features are {', '.join(schema.features)}",
+    ]
+    return own_split(
+        place.stem,
+        rows.features,
+        rows.targets,
+        classes=schema.classes,
+        columns=schema.features,
+        notes=[*kinds, *found.notes],
+    )
 
 
 def modes_option() -> Any:

@@ -14,6 +14,7 @@ from analytic.learner import ClientRows
 from analytic.pipeline import Pipeline
 from analytic.row_format import RowFormat
 from analytic_secagg.datasets import Dataset
+from analytic_secagg.site.offsets import proposed_offset
 from simulations.compare.build import build, check, feature_format_of
 from simulations.compare.execute import Pooled, execute
 from simulations.compare.frontier import with_unbeaten
@@ -44,8 +45,16 @@ class Comparison(Record, title="Report of python -m simulations compare"):
     largest absolute entry: below one unit the whole column is taken for zeros. Where columns are agreed on, those most
     of whose entries keep less than 8 bits beside the largest. Learners that scale rows themselves (deepafl,
     safle) do not feel it."""
+    offsets: Mapping[str, float]
+    """Of those columns, by the same names, numbers that --offset would take off where values are large beside their
+    deviation."""
     unused_labels: Natural
     """Labels below the largest that no row has: each costs a column of every sum. 0 for real targets."""
+    notes: tuple[str, ...] = ()
+    """What was chosen or guessed of own rows: which are kept for testing, what columns are."""
+    doubts: tuple[str, ...] = ()
+    """What targets may have been meant as, where they are taken otherwise (classes, real numbers), and test rows that
+    test nothing."""
     runs: tuple[RunRecord, ...] = Field(min_length=1)
     """One entry for each model that was trained, in one flat table: closed forms over every mode, exact and under
     noise, and gradient methods, for comparison only. Models that were trained to choose settings are not in it."""
@@ -157,14 +166,16 @@ def compare(dataset: Dataset, tasks: Sequence[Task], progress: Progress | None =
 
     runs = [record for task in tasks for record in found(task)]
     first = tasks[0].runs[0]
+    coarse = _coarse(dataset, feature_format_of(first, dataset), first)
+    offsets = {dataset.column(place): proposed_offset(dataset.x_train[:, place]) for place in coarse}
     return Comparison(
         dataset=DatasetRecord.of(dataset),
         format_chosen_from_rows=first.is_exact and first.format is None and first.agreement is None,
-        coarse_columns={
-            dataset.column(place): float(np.abs(dataset.x_train[:, place]).max())
-            for place in _coarse(dataset, feature_format_of(first, dataset), first)
-        },
+        coarse_columns={dataset.column(place): float(np.abs(dataset.x_train[:, place]).max()) for place in coarse},
+        offsets={name: offset for name, offset in offsets.items() if offset is not None},
         unused_labels=dataset.unused_labels,
+        notes=dataset.notes,
+        doubts=dataset.doubts,
         runs=with_unbeaten(runs),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from analytic.evaluation import Evaluation, evaluation_of
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
@@ -33,6 +34,15 @@ def _each(figures: Sequence[float | None]) -> str:
     return ", ".join(NONE if one is None else f"{one:.4g}" for one in figures)
 
 
+Interval = Annotated[tuple[Part, ...], Field(min_length=2, max_length=2)]
+"""Lower and upper bound at 95 %."""
+
+
+def between(interval: Sequence[float]) -> str:
+    """``92.1% to 95.0%``."""
+    return f"{interval[0]:.1%} to {interval[1]:.1%}"
+
+
 class EvaluationRecord(Record, title="evaluation"):
     """Evaluation of a model by one sum over clients' test rows; null where a class has no rows."""
 
@@ -40,14 +50,22 @@ class EvaluationRecord(Record, title="evaluation"):
     """Test rows of the clients whose vectors are in the sum."""
     accuracy: Annotated[Part | None, Column(heading="accuracy", text=percent)]
     """Part of them that is classified correctly; of several classes a row, part of their known labels."""
+    accuracy_interval: Annotated[Interval | None, Column(heading="at 95 %", text=between)]
+    """Wilson's interval of it at 95 %, for rows that do not depend on each other."""
     recall: Annotated[tuple[Part | None, ...], Column(heading="least\nrecall", text=_least)]
     """Of each class's rows the part that was found."""
+    recall_interval: tuple[Interval | None, ...]
+    """Wilson's interval of each."""
     precision: tuple[Part | None, ...]
     """Of the rows that were taken for a class the part that was right."""
+    precision_interval: tuple[Interval | None, ...]
+    """Wilson's interval of each."""
     auc: Annotated[tuple[Part | None, ...], Column(heading="least\nAUC", text=_least)]
     """Area under the ROC curve of each class against the rest, of binned scores."""
     auc_within: Annotated[tuple[Part | None, ...], Column(heading="AUCs\nwithin", text=_most)]
     """How far the area of the scores themselves can be from it."""
+    auc_interval: tuple[Interval | None, ...]
+    """DeLong's interval of each area at 95 %, wider by that distance."""
     calibration_error: Annotated[NotNegative | None, Column(heading="calibration\nerror", text=percent)]
     """Mean distance of the chosen class's score, cut to 0 and 1, from the accuracy, over its bins; of several classes a
     row, of each known label's score from the part of the rows that are of the class."""

@@ -19,9 +19,11 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import re
 import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -235,44 +237,95 @@ class Extractor(Protocol):
         ...
 
 
-def extractor(settings: FeatureSettings, device: str) -> Extractor:
+def extractor(settings: FeatureSettings, device: str, looks: Looks) -> Extractor:
     """Return what makes features as the settings say.
+
+    Args:
+        settings: how.
+        device: where.
+        looks: gets what is odd in images that are read.
 
     Raises:
         UsageError: a library is missing, or no such function.
         DataError: weights that cannot be had or read.
     """
     if settings.library in ("torchvision", "timm"):
-        return _Network(settings, device)
+        return _Network(settings, device, looks)
     if settings.library in ("transformers", "transformers-text"):
-        return _Transformer(settings, device)
+        return _Transformer(settings, device, looks)
     return _Sentences(settings, device) if settings.library in LIBRARIES else _Function(settings)
 
 
-def read_image(path: Path) -> Any:
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What is odd in images that were read; several threads add to it.
+
+    Args:
+        kinds: of each image its mode, such as RGB or L.
+        blank: images of one color.
+        clipped: images more than half of whose pixels are white, as where values were cut off.
+    """
+
+    kinds: list[str] = field(default_factory=list)
+    blank: list[Path] = field(default_factory=list)
+    clipped: list[Path] = field(default_factory=list)
+
+    def see(self, path: Path, kind: str, image: Any) -> None:
+        """Look at an image of 8 bits a channel."""
+        self.kinds.append(kind)
+        if all(low == high for low, high in image.getextrema()):
+            self.blank.append(path)
+        elif 2 * min(image.histogram()[255::256]) > image.width * image.height:
+            self.clipped.append(path)
+
+    def said(self) -> Iterator[str]:
+        """Yield sentences: kinds and depth of the images that were read, and how many are odd."""
+        if self.kinds:
+            counted = ", ".join(f"{n} {kind}" for kind, n in Counter(self.kinds).most_common())
+            yield f"images read: {counted}; each becomes RGB with 8 bits a channel"
+        for paths, what in (
+            (self.blank, "of one color"),
+            (self.clipped, "more than half white, as where values beyond 255 were cut off"),
+        ):
+            if paths:
+                yield f"WARNING: {len(paths)} of {len(self.kinds)} images are {what}, such as {min(paths)}"
+
+
+def read_image(path: Path, looks: Looks | None = None) -> Any:
     """An image file as an RGB PIL image.
 
+    Args:
+        path: the file.
+        looks: gets what is odd in it.
+
     Raises:
-        DataError: more than 8 bits a pixel, which a conversion to RGB cuts off at 255: X-rays would become white.
+        DataError: more than 8 bits a channel, which a conversion to RGB cuts off: X-rays would become white, or black.
     """
     with Image.open(path) as image:
-        if image.mode in DEEP_MODES or image.mode.startswith("I;"):
+        stored = " ".join(str(tile[3]) for tile in image.tile)  # Pillow opens RGB of 16 bits as RGB of 8
+        if image.mode in DEEP_MODES or image.mode.startswith("I;") or DEEP_STORED.search(stored):
             raise DataError(
                 f"{path} has more than 8 bits a pixel (mode {image.mode}), of which a backbone's input keeps 8: choose "
                 "a window of values, as a viewer does, scale it to 0 to 255, and save the images with 8 bits"
             )
-        return image.convert("RGB")
+        converted = image.convert("RGB")
+        if looks is not None:
+            looks.see(path, image.mode, converted)
+        return converted
 
 
 DEEP_MODES = ("I", "F")
 """Pillow's modes of whole numbers of 32 bits and of float32; those of 16 bits begin with ``I;``."""
 
+DEEP_STORED = re.compile(r"(?<!BGR);(12|16|32)")
+"""How Pillow's decoders name channels of more than 8 bits; BGR;16 are three channels in 16 bits."""
+
 
 class _Network:
     """A frozen network of torchvision or timm: its last features, or the pooled maps of some layers."""
 
-    def __init__(self, settings: FeatureSettings, device: str) -> None:
-        self._settings, self._device = settings, device
+    def __init__(self, settings: FeatureSettings, device: str, looks: Looks) -> None:
+        self._settings, self._device, self._looks = settings, device, looks
         if settings.library == "timm":
             self._model, self._transform = _of_timm(settings)
         else:
@@ -295,7 +348,7 @@ class _Network:
         module.register_forward_hook(lambda own, inputs, output: self._maps.__setitem__(layer, output))
 
     def read(self, path: Path) -> Any:
-        return self._transform(read_image(path))
+        return self._transform(read_image(path, self._looks))
 
     def features(self, batch: list[Any]) -> NDArray[Any]:
         stacked = vision("torch").stack(batch).to(self._device)
@@ -345,9 +398,9 @@ def _of_timm(settings: FeatureSettings) -> tuple[Any, Any]:
 class _Transformer:
     """A transformer's last hidden states, averaged over an image's places or over a text's tokens."""
 
-    def __init__(self, settings: FeatureSettings, device: str) -> None:
+    def __init__(self, settings: FeatureSettings, device: str, looks: Looks) -> None:
         library = vision("transformers", extra="features")
-        self._device, self._is_text = device, settings.reads == TEXTS
+        self._device, self._looks, self._is_text = device, looks, settings.reads == TEXTS
         kind = library.AutoTokenizer if self._is_text else library.AutoImageProcessor
         try:
             self._prepare = kind.from_pretrained(settings.name)
@@ -359,7 +412,7 @@ class _Transformer:
         self._model = model.float().eval().requires_grad_(False).to(device)
 
     def read(self, path: Path) -> Any:
-        return path.read_text(encoding="utf-8") if self._is_text else read_image(path)
+        return path.read_text(encoding="utf-8") if self._is_text else read_image(path, self._looks)
 
     def features(self, batch: list[Any]) -> NDArray[Any]:
         how = {"padding": True, "truncation": True} if self._is_text else {}

@@ -28,6 +28,7 @@ from simulations.data.extractors import (
     IMAGES,
     Extractor,
     FeatureSettings,
+    Looks,
     extractor,
     fingerprint,
     pick_device,
@@ -47,7 +48,7 @@ def extract_features(
     out: Path,
     *,
     tick: Callable[[int], None] = lambda images: None,
-) -> None:
+) -> Looks:
     """Write ``x_train``, ``y_train``, ``x_test``, ``y_test``, ``classes`` and ``settings`` (JSON) to an npz file.
 
     Features are float32. Until the file is whole, chunks of them stand in ``OUT.parts``; called again with the same
@@ -60,6 +61,9 @@ def extract_features(
         out: the npz file; an older one is replaced in one step at the end.
         tick: called with numbers of images that are done.
 
+    Returns:
+        What is odd in the images that were read; those of finished chunks are not read again.
+
     Raises:
         UsageError: the vision extra or a GPU is missing.
         DataError: an image or the weights cannot be used, or the chunks belong to a run with other settings.
@@ -68,16 +72,17 @@ def extract_features(
     output = OutputFile(out)  # says at once what would be in the way
     device = pick_device(settings.device)
     said = fingerprint(settings, device)
-    parts = out.with_name(f"{out.name}.parts")
+    parts, computation = out.with_name(f"{out.name}.parts"), _Computation(settings, device)
     try:
         _open_parts(parts, said)
-        output.fill(partial(np.savez, **_arrays(train, test, _Computation(settings, device), parts, said, tick)))
+        output.fill(partial(np.savez, **_arrays(train, test, computation, parts, said, tick)))
         shutil.rmtree(parts)
     except OutputError:
         raise
     except OSError as error:
         place = error.filename or out
         raise OutputError(f"cannot write {place}: {error.strerror or error}; free space or name another") from error
+    return computation.looks
 
 
 def _arrays(
@@ -105,6 +110,7 @@ class _Computation:
     def __init__(self, settings: FeatureSettings, device: str) -> None:
         self._settings, self._device = settings, device
         self._extractor: Extractor | None = None
+        self.looks = Looks()
 
     @property
     def chunk_images(self) -> int:
@@ -115,7 +121,7 @@ class _Computation:
         """Features of some files, shape (n, d)."""
         torch = vision("torch")
         if self._extractor is None:
-            self._extractor = extractor(self._settings, self._device)
+            self._extractor = extractor(self._settings, self._device, self.looks)
         found = []
         deterministic = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
         pool = ThreadPoolExecutor(self._settings.workers)
@@ -224,12 +230,31 @@ def run(options: FeaturesOptions) -> int:
     OutputFile(options.out)  # says at once what would be in the way
     train, test = find_images(options.images, options.test_images, reads=options.settings.reads)
     with image_bar(options.settings.backbone, len(train.paths) + len(test.paths)) as tick:
-        extract_features(train, test, options.settings, options.out, tick=tick)
+        looks = extract_features(train, test, options.settings, options.out, tick=tick)
     print(
         f"{options.out}: {len(train.paths)} training and {len(test.paths)} test rows of {_n_features(options.out)} "
         f"features, {len(train.classes)} classes"
     )
+    for sentence in (*looks.said(), *_equal_rows(options.out, train, test)):
+        print(sentence)
     return 0
+
+
+def _equal_rows(path: Path, train: Images, test: Images) -> Iterator[str]:
+    """Yield how many rows of features are equal, whatever made them so, and of which images the first two are."""
+    with np.load(path, allow_pickle=False) as archive:
+        rows = [row.tobytes() for part in ("x_train", "x_test") for row in archive[part]]
+    first: dict[bytes, int] = {}
+    repeated = [(first[row], place) for place, row in enumerate(rows) if first.setdefault(row, place) != place]
+    if repeated:
+        paths, n_train = (*train.paths, *test.paths), len(train.paths)
+        one, other = repeated[0]
+        yield (
+            f"WARNING: {len(repeated)} of {len(rows)} rows of features repeat another one, such as {paths[other]} that "
+            f"of {paths[one]}: equal, blank or clipped images"
+        )
+        if both := sum(one < n_train <= other for one, other in repeated):
+            yield f"WARNING: {both} of {len(test.paths)} test rows are training rows too, on which nothing is tested"
 
 
 def _n_features(path: Path) -> int:

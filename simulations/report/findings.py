@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from analytic.intervals import wilson
 from analytic.row_format import RowFormat
 from simulations.compare.comparison import Comparison
+from simulations.compare.evaluated import between
 from simulations.compare.record import RunRecord
 from simulations.report.document import Finding, Mark
 
@@ -29,6 +31,7 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
             )
     yield from _proof(comparison.exact)
     yield from _coarse(comparison)
+    yield from _intervals(comparison)
     yield from _beside_float64(comparison)
     yield from _choices(comparison)
     if unused := comparison.unused_labels:
@@ -37,6 +40,9 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
             f"WARNING: no row has {unused} of the labels 0 to {comparison.dataset.classes - 1}, and each costs a "
             "column of every sum; renumber them, for instance with numpy.unique(return_inverse=True), or give texts",
         )
+    yield from ((Mark.NOTICE, note) for note in comparison.notes)
+    yield from ((Mark.NOTICE, f"WARNING: {doubt}") for doubt in comparison.doubts)
+    yield from _few_clients(comparison.exact)
     yield from _messages(comparison)
     if comparison.baselines:
         names = ", ".join(
@@ -101,6 +107,15 @@ def _proof(runs: Sequence[RunRecord]) -> Iterator[Finding]:
         yield Mark.FINE, "certified: what was solved is the exact solution rounded once, the same on every machine"
 
 
+def _intervals(comparison: Comparison) -> Iterator[Finding]:
+    """Between which bounds accuracies lie, of many the lowest's and the highest's."""
+    rows = comparison.dataset.test_rows
+    known = sorted({run.test_accuracy for run in comparison.exact if run.test_accuracy is not None})
+    for accuracy in known if len(known) < 3 else (known[0], known[-1]):
+        bounds = between(wilson(round(accuracy * rows), rows))
+        yield Mark.FINE, f"accuracy {accuracy:.2%} of {rows} test rows: {bounds} at 95 % (Wilson's interval)"
+
+
 def _beside_float64(comparison: Comparison) -> Iterator[Finding]:
     """What fixed-point rows cost a linear model: the closed form in float64 beside it, where the two differ most."""
     for learner in comparison.learners:
@@ -138,15 +153,21 @@ def _standard_error(comparison: Comparison, accuracy: float) -> float:
 def _coarse(comparison: Comparison) -> Iterator[Finding]:
     """Columns that the format hardly holds, by name."""
     columns, first = comparison.coarse_columns, comparison.runs[0]
+    offsets = " ".join(f"--offset {name}={offset:.12g}" for name, offset in comparison.offsets.items())
+    offered = f": {offsets}" if offsets else ""
     if columns and first.agreement:
         yield (
             Mark.NOTICE,
             f"WARNING: most entries of {len(columns)} of {comparison.dataset.features} columns keep less than 8 bits "
-            f"beside the largest: {', '.join(columns)}; mend outliers, take logarithms, or take an offset off",
+            f"beside the largest: {', '.join(columns)}; mend outliers, take logarithms, or take an offset off"
+            f"{offered}",
         )
     elif columns:
         said = RowFormat.parse(str(first.format)).warning(columns, comparison.dataset.features)
-        yield Mark.NOTICE, f"WARNING: {said}, or --format agreed"
+        yield (
+            Mark.NOTICE,
+            f"WARNING: {said}, or --format agreed" + (f", or take an offset off{offered}" if offered else ""),
+        )
 
 
 def _choices(comparison: Comparison) -> Iterator[Finding]:
@@ -158,6 +179,18 @@ def _choices(comparison: Comparison) -> Iterator[Finding]:
         if run.choice
     }
     yield from ((Mark.FINE, sentence) for sentence in sorted(said))
+
+
+def _few_clients(runs: Sequence[RunRecord]) -> Iterator[Finding]:
+    """Say what no mode can hide: a total from which one client's vector follows."""
+    if any(run.survivors == 1 for run in runs):
+        yield Mark.NOTICE, "WARNING: a total of one client is its vector, in every mode; take at least 3 clients"
+    if any(run.survivors == 2 for run in runs):
+        yield (
+            Mark.NOTICE,
+            "WARNING: of a total of two clients each can compute the other's vector, in every mode: it subtracts its "
+            "own; take at least 3 clients",
+        )
 
 
 def _messages(comparison: Comparison) -> Iterator[Finding]:

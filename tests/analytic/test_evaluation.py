@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 from sklearn import metrics
 
 from analytic import (
@@ -21,6 +24,7 @@ from analytic import (
     SpecificationError,
     fit_pooled,
 )
+from analytic.intervals import delong, wilson
 from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic_secagg import federate
 from analytic_secagg.datasets import bundled
@@ -174,6 +178,69 @@ def test_each_of_several_classes_is_judged_on_the_rows_that_are_labelled_for_it(
     assert 0 < report.calibration_error < 1
 
 
+def pairs_of_delong(own: list[int], others: list[int]) -> tuple[float, float]:
+    """Area and DeLong's variance by the kernel of all pairs of rows, as the paper writes it."""
+    x, y = (np.repeat(np.arange(len(counts)), counts) for counts in (own, others))
+    kernel = (x[:, None] > y) + 0.5 * (x[:, None] == y)
+    by_own, by_others = kernel.mean(axis=1), kernel.mean(axis=0)
+    return float(kernel.mean()), float(by_own.var(ddof=1) / len(x) + by_others.var(ddof=1) / len(y))
+
+
+counted = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=2, max_size=8)
+
+
+@given(bins=counted.filter(lambda bins: all(sum(side) > 1 for side in zip(*bins, strict=True))))
+def test_an_area_s_interval_is_that_of_delong_s_variance(bins: list[tuple[int, int]]) -> None:
+    own, others = (list(side) for side in zip(*bins, strict=True))
+    area, variance = pairs_of_delong(own, others)
+    low, high = delong(own, others)
+    fewest = min(sum(own), sum(others))
+    assert 0 <= low <= area <= high <= 1
+    assert high - low > 0
+    pairs = fewest if variance < 1e-12 else np.clip(area * (1 - area) / variance, fewest, 3 * fewest)
+    assert (low, high) == pytest.approx(wilson(area * pairs, pairs), abs=1e-6)
+    assert (1 - high, 1 - low) == pytest.approx(delong(own[::-1], others[::-1]), abs=1e-9)
+
+
+@given(st.integers(1, 400), st.data())
+def test_a_rate_s_interval_is_wilson_s(n: int, data: st.DataObject) -> None:
+    """The rates that a score test at its level does not refuse (Wilson 1927); scipy has its own."""
+    right = data.draw(st.integers(0, n))
+    low, high = wilson(right, n)
+    assert 0 <= low <= right / n <= high <= 1
+    theirs = stats.binomtest(right, n).proportion_ci(0.95, method="wilson")
+    assert (low, high) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+
+
+@pytest.mark.parametrize(("m", "n", "apart"), [(5, 5, 1.0), (10, 300, 2.0), (12, 400, 3.0), (60, 60, 1.0)])
+def test_intervals_of_areas_hold_the_area(m: int, n: int, apart: float) -> None:
+    """At 95 %: of 600 samples below 548 do with probability 1e-4 if 95 in 100 would."""
+    rng, area = np.random.default_rng(0), stats.norm.cdf(apart / 2**0.5)
+    edges, held = np.linspace(-6, 10, 400), 0
+    for _ in range(600):
+        own, others = (np.histogram(rng.normal(mean, 1, k), edges)[0].tolist() for mean, k in ((apart, m), (0.0, n)))
+        low, high = delong(own, others)
+        held += low <= area <= high
+    assert held >= 548
+
+
+def test_every_rate_of_a_report_has_an_interval(classifier: ClassEvaluation, several: LabelsEvaluation) -> None:
+    for judge, rows in (
+        (classifier, ClientRows(DIGITS.x_test, DIGITS.y_test)),
+        (several, rows_of_several(200, seed=1)),
+    ):
+        figures = fit_pooled(judge, rows).figures
+        for name in ("accuracy", "recall", "precision", "auc"):
+            rates, intervals = figures[name], figures[f"{name}_interval"]
+            for rate, (low, high) in zip(
+                *((x if name != "accuracy" else (x,)) for x in (rates, intervals)), strict=True
+            ):
+                assert low <= rate <= high
+                assert 0 < high - low < 0.7
+    of_rows = fit_pooled(several, rows)
+    assert of_rows.accuracy_interval == pytest.approx(wilson(of_rows.accuracy * 200, 200), abs=1e-12)
+
+
 def test_a_regression_is_judged_as_scikit_learn_does(regression: RegressionEvaluation) -> None:
     rows = rows_of_targets(200, seed=1)
     report = fit_pooled(regression, rows)
@@ -203,6 +270,8 @@ def test_a_class_with_one_row_among_all_sites_shows_its_score(classifier: ClassE
 def test_no_rows_are_no_figures(classifier: ClassEvaluation, regression: RegressionEvaluation) -> None:
     report = fit_pooled(classifier, ClientRows(DIGITS.x_test[:0], DIGITS.y_test[:0]))
     assert np.isnan([report.accuracy, *report.recall, *report.auc(0), report.calibration_error]).all()
+    assert np.isnan([report.accuracy_interval, *report.recall_interval, report.auc_interval(0)]).all()
+    assert report.figures["auc_interval"] == (None,) * 10
     none = fit_pooled(regression, rows_of_targets(0))
     assert np.isnan([*none.r2, *none.mae, *none.rmse]).all()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,78 @@ def test_texts_are_classes_and_floats_are_real_targets(tmp_path: Path) -> None:
 def test_targets_of_both_parts_are_of_one_kind(targets: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         load_npz(saved(tmp_path, **targets))
+
+
+@pytest.mark.parametrize(("x", "y"), [("X", "y"), ("features", "labels"), ("data", "target"), ("Features", "Targets")])
+def test_rows_without_a_split_are_split_and_it_is_said(x: str, y: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    features, labels = rng.normal(size=(50, 3)), np.array(["b", "a"])[np.arange(50) % 2]
+    np.savez(tmp_path / "own.npz", **{x: features, y: labels}, other=np.zeros(2))
+    data = load_npz(tmp_path / "own.npz")
+    assert data.sha256 == load_npz(tmp_path / "own.npz").sha256
+    assert (len(data.x_train), len(data.x_test), data.classes) == (40, 10, ("a", "b"))
+    rows = {(*row, label) for row, label in zip(features.tolist(), labels, strict=True)}
+    parts = ((data.x_train, data.y_train), (data.x_test, data.y_test))
+    assert rows == {(*row, "ab"[place]) for part in parts for row, place in zip(part[0].tolist(), part[1], strict=True)}
+    said = " ".join(data.notes)
+    assert "10 of 50 rows are kept for testing, drawn with seed 0" in said
+    assert f"{x} are taken for features and {y} for targets" in said
+    np.savez(tmp_path / "short.npz", **{x: features, y: labels[:-1]})
+    with pytest.raises(DataError, match=f"{y} must have one target for each of the 50 rows of {x}"):
+        load_npz(tmp_path / "short.npz")
+
+
+def test_arrays_that_may_be_read_in_several_ways_are_refused(tmp_path: Path) -> None:
+    for names in (("X", "y", "features", "labels"), ("X", "y", "x_train", "y_train"), ("X", "y", "w_train")):
+        np.savez(tmp_path / "own.npz", **dict.fromkeys(names, np.ones((9, 2))))
+        with pytest.raises(DataError, match="can be read in several ways"):
+            load_npz(tmp_path / "own.npz")
+
+
+@pytest.mark.parametrize(
+    ("targets", "said"),
+    [
+        (np.arange(60) % 3, ""),
+        ((np.arange(60) % 3).astype(float), "taken for a real target, and its 3 different values are whole numbers"),
+        (np.arange(60) * 0.1 - 2, ""),
+        (np.arange(60.0), ""),
+        (np.eye(3, dtype=int)[np.arange(60) % 3], "is taken for 3 classes of which a row may have several"),
+        (np.eye(3)[np.arange(60) % 3], "is taken for 3 real targets: if it is one class a row"),
+        (np.eye(3, dtype=int)[np.arange(60) % 3] | np.eye(3, dtype=int)[np.arange(60) // 20], ""),
+        (np.arange(60) * 7, "taken for 60 classes, of which most have fewer than 5 rows: if they are amounts"),
+    ],
+)
+def test_how_targets_are_taken_is_doubted_aloud(targets: Any, said: str, tmp_path: Path) -> None:
+    x_train, x_test = np.random.default_rng(0).normal(size=(2, 60, 2))
+    np.savez(tmp_path / "own.npz", x_train=x_train, y_train=targets, x_test=x_test, y_test=targets)
+    doubts = load_npz(tmp_path / "own.npz").doubts
+    assert len(doubts) == bool(said)
+    assert all(said in one for one in doubts)
+
+
+def test_classes_that_only_test_rows_have_are_said() -> None:
+    data = bundled("iris")
+    kept = data.y_train != 2
+    (said,) = replace(data, x_train=data.x_train[kept], y_train=data.y_train[kept]).doubts
+    assert "1 of the classes occur in the test rows alone" in said
+
+
+@pytest.mark.parametrize("name", list(BUNDLED))
+def test_nobody_doubts_what_is_bundled(name: str) -> None:
+    assert bundled(name).doubts == bundled(name).notes == ()
+
+
+def test_test_rows_that_are_training_rows_are_said() -> None:
+    data = bundled("wine")
+    for n, said in ((1, False), (5, True)):
+        x_test, y_test = data.x_test.copy(), data.y_test.copy()
+        x_test[:n], y_test[:n] = data.x_train[:n], data.y_train[:n]
+        doubts = replace(data, x_test=x_test, y_test=y_test).doubts
+        assert doubts == () or (said and f"{n} of 36 test rows have the features of a training row" in doubts[0])
+        assert bool(doubts) is said
+    few = replace(data, x_train=np.rint(data.x_train), x_test=np.rint(data.x_test))
+    assert len(np.unique(few.x_train, axis=0)) < len(few.x_train) / 2
+    assert few.doubts == ()
 
 
 def test_an_unknown_bundled_set_is_refused() -> None:

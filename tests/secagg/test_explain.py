@@ -111,6 +111,25 @@ def test_one_colluder_more_than_stated_can_be_left_with_one_vector() -> None:
     assert left.tolist() == vectors[1].tolist()
 
 
+@pytest.mark.parametrize("n_clients", [2, 3, 4])
+def test_two_clients_are_told_that_each_computes_the_other_s_vector(n_clients: int) -> None:
+    """The attack, and the sentence in every mode where a total of as few as are needed allows it."""
+    cohort: dict[str, Any] = {
+        "layout": Layout.of([("counts", 2, 1000)]),
+        "clients": CLIENTS[:n_clients],
+        "session_id": bytes(16),
+    }
+    vectors = {party: np.array([party, -7], dtype=np.int64) for party in CLIENTS[:n_clients]}
+    masked = MaskedSum(**cohort)
+    gone = dict.fromkeys(masked.clients[masked.survivors_needed :], 0)
+    total = run_in_memory(masked, vectors, dropouts=gone).result.total
+    works = bool(((total - vectors[1]) == vectors[2]).all())
+    protocols = (masked, CommitteeSum.generate(**cohort, n_helpers=2).protocol)
+    for protocol in protocols:
+        assert protocol.survivors_needed == masked.survivors_needed
+        assert ("each can compute the other's vector" in protocol.explain()) is works is (n_clients == 2)
+
+
 @pytest.mark.parametrize("n_helpers", [1, 3])
 @pytest.mark.parametrize("signed", [False, True])
 def test_what_is_said_of_a_committee(n_helpers: int, signed: bool) -> None:

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from support.crashes import KilledError
 from support.lying_server import LyingServer
 from support.rehearsed import (
     CLIENTS,
+    agree_on,
     database,
     edit_all,
     events,
@@ -35,14 +37,16 @@ from analytic_secagg.datasets import bundled
 from analytic_secagg.flower.__main__ import main as flower_main
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.site.errors import SiteFileError, UnreachableError
+from analytic_secagg.site.proposal import TrainingProposal
+from analytic_secagg.site.provenance import Recipe
 from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.session import Session
 from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.site.source import made_with
 from analytic_secagg.site.store import FILE
 from analytic_secagg.site.table import TableSchema
 from analytic_secagg.trial import OPEN, Trial, fitted_settings
 from secagg import PartyId
-from secagg.errors import SecureSumError
+from secagg.errors import ConfigurationError, SecureSumError
 
 FORMAT = RowFormat.parse("UQ0.20")
 DATA = bundled("breast_cancer")
@@ -344,28 +348,101 @@ def test_a_journal_of_a_later_release_is_left_alone(trial: Trial) -> None:
         site(trial, 1).count_totals()
 
 
-def test_a_roster_says_how_features_were_computed(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
-    """Features of two backbones would be summed all the same."""
-    folder = trial.site(1)
-    said: dict[str, Any] = {"backbone": "resnet18", "weights": "IMAGENET1K_V1", "layers": [], "pool": "mean"}
-    said |= {"transform": "imagenet", "mirror": False, "device": "cpu", "torch": "2.9"}
-    with np.load(folder / "rows.npz") as archive:
-        arrays = dict(archive)
+MADE: dict[str, Any] = {
+    "backbone": "resnet18",
+    "weights": "IMAGENET1K_V1",
+    "layers": [],
+    "pool": "mean",
+    "transform": "imagenet",
+    "mirror": False,
+    "device": "cpu",
+    "torch": "2.9",
+}
+"""What the command ``features`` stores beside features."""
 
-    def made(**changes: Any) -> str:
-        np.savez(folder / "rows.npz", **arrays, settings=np.array(json.dumps(said | changes)))
-        return made_with(str(folder / "rows.npz"))
 
-    agreed, other = made(), made(backbone="vgg16")
-    assert agreed != other
-    assert agreed == made(device="cuda", torch="2.10")
-    roster = Roster.read(folder / "roster.toml").model_copy(update={"features": agreed})
-    (folder / "roster.toml").write_text(roster.to_toml())
-    assert main(["check-site", str(folder / "site.toml")]) == 0
-    assert f"features {agreed}: how they were computed" in capsys.readouterr().out
-    made(backbone="vgg16")
-    with pytest.raises(SiteFileError, match=f"agrees on features {agreed}, and those of .* are {other}"):
-        SiteFile.read(folder / "site.toml")
-    np.savez(folder / "rows.npz", **arrays)
+def make(trial: Trial, party: PartyId, **changes: Any) -> None:
+    """Let a site's rows be features that were made so."""
+    with np.load(trial.site(party) / "rows.npz") as archive:
+        arrays = {name: archive[name] for name in archive.files if name != "settings"}
+    np.savez(trial.site(party) / "rows.npz", **arrays, settings=np.array(json.dumps(MADE | changes)))
+
+
+def recipe(**changes: Any) -> Recipe:
+    return Recipe(**{name: (MADE | changes)[name] for name in Recipe.model_fields})
+
+
+def test_features_of_unlike_backbones_do_not_add_up(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the roster says nothing no site with such rows takes part: two backbones would be summed all the same."""
+    for party in CLIENTS:
+        make(trial, party, backbone="resnet18" if party < 5 else "vgg11", device=f"cuda:{party}")
+    path = str(trial.site(1) / "site.toml")
+    assert main(["check-site", path]) == 2
+    said = capsys.readouterr().err
+    assert "the roster does not say what everybody makes them with" in said
+    agree_on(trial, features=recipe())
+    assert Roster.read(trial.site(1) / "roster.toml").features == recipe()
+    assert recipe().to_toml() in said
+    assert main(["check-site", path]) == 0
+    assert "made as the roster says" in capsys.readouterr().out
+    assert main(["roster", str(trial.site(1) / "roster.toml")]) == 0
+    rehearse(trial.folder, run_config())
+    (total,) = (event for event in events(trial) if event["event"] == "sum")
+    assert total["survivors"] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"backbone": "vgg11"}, 'of backbone "vgg11" and not "resnet18"'),
+        ({"weights": "sha256:ab"}, 'of weights "sha256:ab" and not "IMAGENET1K_V1"'),
+        ({"transform": "afl", "mirror": True}, 'of transform "afl" and not "imagenet", mirror true and not false'),
+        ({"layers": ["layer3"]}, r'of layers \["layer3"\] and not \[\]'),
+    ],
+)
+def test_a_refusal_says_which_part_of_a_recipe_differs(trial: Trial, changes: dict[str, Any], said: str) -> None:
+    make(trial, 1)
+    agree_on(trial, features=recipe())
+    SiteFile.read(trial.site(1) / "site.toml")
+    make(trial, 1, device="cuda", torch="2.10")
+    SiteFile.read(trial.site(1) / "site.toml")
+    make(trial, 1, **changes)
+    with pytest.raises(SiteFileError, match=said):
+        SiteFile.read(trial.site(1) / "site.toml")
+    trial.give_rows(1, trial.rows[1])
     with pytest.raises(SiteFileError, match="are of unknown origin"):
-        SiteFile.read(folder / "site.toml")
+        SiteFile.read(trial.site(1) / "site.toml")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        ({"features": recipe()}, {"features": recipe(weights="other")}, "other weights than this party's roster"),
+        ({"features": recipe()}, {}, "transform, mirror than this party's roster; the server states nothing"),
+        ({}, {"columns": "ab" * 32}, "other columns than this party's roster; this party's roster states nothing"),
+        ({"columns": "ab" * 32}, {"columns": "cd" * 32}, "other columns than"),
+    ],
+)
+def test_provenance_is_in_the_context_of_a_sum(
+    trial: Trial, ours: dict[str, Any], theirs: dict[str, Any], said: str
+) -> None:
+    """Parties whose rosters state other recipes are in other sums, and hear which part differs."""
+    roster, model = Roster.read(trial.site(1) / "roster.toml"), proposal().model
+    settings = RunSettings.of(run_config())
+
+    def proposed(stated: dict[str, Any]) -> TrainingProposal:
+        return settings.proposal(roster.model_copy(update=stated), model, session=bytes(16))
+
+    for stated in (ours, theirs):
+        one = proposed(stated)
+        assert TrainingProposal.from_bytes(one.to_bytes()) == one
+        assert (b"provenance" in one.terms) is bool(stated)
+    assert Session.of(proposed(ours), roster.model_copy(update=ours)).protocol.digest != (
+        Session.of(proposed(theirs), roster.model_copy(update=theirs)).protocol.digest
+    )
+    with pytest.raises(ConfigurationError, match=said):
+        Session.of(proposed(theirs), roster.model_copy(update=ours))
+    crafted = replace(proposed({}), provenance={"x" * 99: "y"})
+    with pytest.raises(ConfigurationError, match="states other parts than") as refused:
+        Session.of(crafted, roster)
+    assert "xxx" not in str(refused.value)

@@ -186,6 +186,16 @@ def test_whole_numbers_as_a_target_are_classes_and_reals_are_not(tmp_path: Path)
     assert "categories =" not in draft(path, "z").schema
 
 
+def test_amounts_of_few_rows_are_no_classes(tmp_path: Path) -> None:
+    """Sixteen weights of twenty people, as in scikit-learn's linnerud, are no sixteen classes."""
+    weights = [154, 154, 157, 162, 166, 167, 167, 169, 176, 176, 182, 189, 189, 191, 193, 193, 202, 211, 219, 247]
+    path = tmp_path / "t.csv"
+    path.write_text("pulse,weight\n" + "".join(f"{50 + n % 7},{weight}\n" for n, weight in enumerate(weights)))
+    assert "categories =" not in draft(path, "weight").schema
+    path.write_text("pulse,stage\n" + "".join(f"{50 + n % 7},{n % 5}\n" for n in range(20)))
+    assert 'categories = ["0", "1", "2", "3", "4"]' in draft(path, "stage").schema
+
+
 def test_frames_have_drafts_too(tmp_path: Path) -> None:
     needs("pyarrow")
     import pyarrow

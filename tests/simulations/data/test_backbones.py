@@ -99,6 +99,23 @@ def test_features_are_those_of_direct_torchvision_calls(images, resnet, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["features.npz"]
 
 
+def test_equal_and_blank_images_are_said(images, resnet, tmp_path, capsys):
+    shutil.copytree(images, folder := tmp_path / "images")
+    shutil.copy(folder / "train/ants/0.png", folder / "test/ants/again.png")
+    for name, value in (("black", 0), ("black-too", 0)):
+        Image.fromarray(np.full((32, 32), value, dtype=np.uint8)).save(folder / "train/cats" / f"{name}.png")
+    said = ["features", "--backbone", "resnet18", "--weights", str(resnet), "--batch-size", "1", "--device", "cpu"]
+    assert main([*said, "--images", str(folder), "--out", str(tmp_path / "f.npz")]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert lines[0].startswith("images read: 5 RGB, 3 L, 1 RGBA; ")
+    assert f"WARNING: 2 of 9 images are of one color, such as {folder}/train/cats/black-too.png" in lines
+    (equal,) = (line for line in lines if "repeat another one" in line)
+    assert equal.startswith("WARNING: 2 of 9 rows of features repeat another one, such as ")
+    assert "WARNING: 1 of 3 test rows are training rows too, on which nothing is tested" in lines
+    assert main([*said, "--images", str(images), "--out", str(tmp_path / "g.npz")]) == 0
+    assert "WARNING" not in capsys.readouterr().out
+
+
 def test_by_itself_it_takes_imagenets_mean_and_deviation_and_averages_mirrors_on_request(images, resnet, tmp_path):
     train, test = find_images(images)
     functional, model = torchvision.transforms.functional, _headless_resnet(resnet)

@@ -324,6 +324,15 @@ def test_the_words_below_the_table_count_messages_and_explain(comparison: Compar
         assert f"\n{what}, largest sum:\n{words.splitlines()[0]}"[:100] in printed(full)
 
 
+@pytest.mark.parametrize(("survivors", "said"), [(1, "is its vector"), (2, "the other's vector"), (3, "")])
+def test_totals_of_one_or_two_clients_are_said_loudly(comparison: Comparison, survivors: int, said: str) -> None:
+    runs = (comparison.runs[0].model_copy(update={"survivors": survivors}),)
+    found = [finding for _, finding in findings(comparison.model_copy(update={"runs": runs}))]
+    loud = [finding for finding in found if "vector" in finding]
+    assert len(loud) == bool(said)
+    assert all(said in finding for finding in loud)
+
+
 def test_wrong_personal_models_are_said_loudly(full: Comparison) -> None:
     odd = full.runs[6].model_copy(update={"personalised_bitwise_equal_to_pooled": False})
     runs = (*full.runs[:6], odd, *full.runs[7:])
@@ -344,7 +353,7 @@ def test_a_run_that_is_not_exact_is_said_loudly(broken: Comparison) -> None:
     text = printed(broken)
     assert "NOT EQUAL: 4 of 4 runs differ from the pooled model" in re.sub(r"\s+", " ", text)
     assert text.count(" NO ") == 4
-    assert [fine for fine, _ in findings(broken)] == [False, True, True, True, True]
+    assert [fine for fine, _ in findings(broken)] == [False, *[True] * 5]
     assert '<li class="wrong">NOT EQUAL: 4 of 4 runs' in to_html(broken)
 
 

@@ -1,0 +1,104 @@
+"""Own data on the command line: a table with its target alone, read by a guessed schema, and every guess is said."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import datasets
+from sklearn.linear_model import LinearRegression
+
+from simulations.__main__ import main
+from simulations.command_line.shared_arguments import guessed
+
+LOADED = ("load_iris", "load_wine", "load_breast_cancer", "load_diabetes", "load_linnerud", "load_digits")
+
+
+def table(path: Path, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([names, *rows])
+    return path
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_public_tables_become_a_federation_in_one_command(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = getattr(datasets, name)()
+    targets = data.target[:, 0] if data.target.ndim == 2 else data.target
+    names = getattr(data, "target_names", ())
+    is_classes = targets.dtype.kind == "i" and len(names) > 1
+    written = [str(names[label]) for label in targets] if is_classes else targets.tolist()
+    columns = [str(column).replace(" ", "_") for column in data.feature_names]
+    rows = [[*own, target] for own, target in zip(data.data.tolist(), written, strict=True)]
+    path = table(tmp_path / "own.csv", [*columns, "wanted"], rows)
+    asked = ["compare", "--data", str(path), "--target", "wanted", "--clients", "3", "--partition", "iid"]
+    assert main([*asked, "--modes", "plain", "--format", "agreed", "--json", str(tmp_path / "o.json")]) == 0
+    said, document = " ".join(capsys.readouterr().out.split()), json.loads((tmp_path / "o.json").read_text())
+    tested = round(len(rows) / 5)
+    assert f"{tested} of {len(rows)} rows are kept for testing, drawn with seed 0" in said
+    assert ("wanted is taken for classes: " if is_classes else "wanted is taken for a real target") in said
+    assert any(note.startswith("features are ") for note in document["notes"])
+    own = guessed(path, "wanted")
+    assert own.n_features == document["dataset"]["features"]
+    if not is_classes:
+        theirs = LinearRegression(fit_intercept=True).fit(own.x_train, own.y_train).score(own.x_test, own.y_test)
+        assert document["runs"][0]["test_r2"] == pytest.approx(theirs, abs=1e-3)
+
+
+def test_a_table_that_a_person_must_decide_on_says_what_and_how(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = [[f"{value:.3f}", "yes" if value > 0 else "no"] for value in rng.normal(size=40)]
+    path = table(tmp_path / "own.csv", ["marker", "outcome"], [*rows, ["1.5", "NA"]])
+    assert main(["compare", "--data", str(path), "--target", "outcome"]) == 2
+    said = capsys.readouterr().err
+    assert "column outcome needs a value: it is missing in 1 of 41 rows" in said
+    assert "the command schema of python -m analytic_secagg writes both down" in said
+    for words in (["--columns", "schema.toml"], ["--target", "nothing"]):
+        assert main(["compare", "--data", str(path), "--target", "outcome", *words]) == 2
+    assert main(["compare", "--data", str(path)]) == 2
+    assert "needs --target COLUMN, or --columns" in capsys.readouterr().err
+
+
+def test_an_offset_that_is_proposed_makes_large_numbers_tell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1e9 + {0, 1, 2} decides the class: two thirds are right without an offset, and all with the one offered."""
+    values = np.arange(600) % 3
+    np.savez(tmp_path / "own.npz", X=(1e9 + values).reshape(-1, 1), y=(values == 2).astype(int))
+    asked = ["compare", "--data", str(tmp_path / "own.npz"), "--modes", "plain", "--clients", "5"]
+    asked += ["--partition", "iid", "--format", "standardised", "--json", str(tmp_path / "o.json")]
+
+    def accuracy(*more: str) -> float:
+        assert main([*asked, *more]) == 0
+        return float(json.loads((tmp_path / "o.json").read_text())["runs"][0]["test_accuracy"])
+
+    assert accuracy() < 0.8
+    said = " ".join(capsys.readouterr().out.split())
+    (offered,) = (word for word in said.split() if word.startswith("0="))
+    assert f"take an offset off: --offset {offered}" in said
+    assert accuracy("--offset", offered) == 1.0
+    assert "1000000000 is taken off column 0" in capsys.readouterr().out
+    assert main([*asked, "--offset", "1=5"]) == 2
+    assert "--offset names the column '1'" in capsys.readouterr().err
+    rows = [[str(1_000_000_000 + value), "yes" if value == 2 else "no"] for value in values]
+    path = table(tmp_path / "own.csv", ["marker", "wanted"], rows)
+    own = guessed(path, "wanted")
+    assert sorted({*own.x_train.ravel().tolist()}) == [0.0, 1.0, 2.0]
+    assert any("marker: values differ by little beside their size, and 1000000000 is taken off" in n for n in own.notes)
+
+
+def test_labels_as_floats_are_said_loudly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    iris = datasets.load_iris()
+    np.savez(tmp_path / "own.npz", X=iris.data, y=iris.target.astype(float))
+    assert main(["compare", "--data", str(tmp_path / "own.npz"), "--modes", "plain", "--clients", "3"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "WARNING: y_train holds floats and is taken for a real target, and its 3 different values" in said
+    assert "30 of 150 rows are kept for testing" in said
