@@ -46,6 +46,9 @@ def _findings(site: SiteFile) -> Iterator[tuple[str, Finding]]:
         of_rows = [one for one in totals if not one.is_help]
         yield f"client {site.client.party}", ok(f"its rows are in {len(of_rows)} totals")
         for one in of_rows:
+            if one.is_loss:
+                yield "loss", warn(f"its owner accepted that totals of the rows {one.rows.hex()[:8]} were forgotten")
+                continue
             name = one.total.hex()[:NAME_DIGITS]
             is_kept, (named, proof) = name in receipts, receipts.pop(name, ((), "no receipt"))
             known = named or one.survivors

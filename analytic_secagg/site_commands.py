@@ -21,6 +21,7 @@ from analytic_secagg.modes import MODES, HelperRole, find_mode, helper_roles
 from analytic_secagg.nvflare.job import SERVER_CONFIG, read_job
 from analytic_secagg.server.run_settings import RunSettings, overrides
 from analytic_secagg.site.errors import SiteFileError
+from analytic_secagg.site.json_log import logged
 from analytic_secagg.site.key_files import write_secret
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
@@ -220,11 +221,13 @@ def _begin_ledger(options: SiteOptions) -> int:
 
 
 def _accept_loss(options: SiteOptions) -> int:
-    noted = Site(SiteFile.read(options.file)).accept_loss()
+    site = SiteFile.read(options.file)
+    with logged(site.log):
+        noted = Site(site).accept_loss()
     print(
-        f"the query log goes on; of the {noted} entries that its second place counts some are forgotten. The rows that "
-        "this site has now count as being in one more total, which nothing can be compared with: each further total "
-        "of them, or with its help, takes one of further_totals under [journal]. New rows are free"
+        f"the query log goes on; of the {noted} entries that its second place counts some may be forgotten. The rows "
+        "that this site has now count as being in one more total, which nothing can be compared with: each further "
+        "total of them, or with its help, takes one of further_totals under [journal]. New rows are free"
     )
     return 0
 

@@ -56,6 +56,11 @@ class OutputFile:
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)  # else a power cut may bring back what was there before
+            finally:
+                os.close(folder)
 
     @contextmanager
     def _beside(self) -> Iterator[Path]:
