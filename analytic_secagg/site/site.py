@@ -12,7 +12,8 @@
 1. ``store.SessionStore.locked``: one process at a time, and no query log that is behind its second place or knows less
    than the site's other records (``witnesses``);
 2. ``admission.admit``: the site's own file and roster allow the proposal, which becomes a ``session.Session``;
-3. sealing keys and budget are checked where the session is new, and ``store.SessionStore.begin`` keeps the proposal;
+3. sealing keys, budget and space on the disk are checked where the session is new, and ``store.SessionStore.begin``
+   keeps the proposal;
 4. ``parties.SiteParties.restore``: a state machine for each party of the site, as it was stored or fresh;
 5. each says its first message. A client's has its vector, or leads to it: rows are noted and checked in the
    ``query_log.QueryLog``, the vector is made of them, and its noise is charged to the ledger before it leaves.
@@ -30,6 +31,7 @@ from contextlib import contextmanager, suppress
 
 from analytic_secagg.modes import find_mode
 from analytic_secagg.site.admission import admit, allowed, check_budget, refuse_extensions
+from analytic_secagg.site.disk import check_state
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, SiteFileError
 from analytic_secagg.site.key_pair import SessionKeyPair
 from analytic_secagg.site.parties import KEY_PAIR, SiteParties, epochs_of, query_log_of
@@ -129,7 +131,7 @@ class Site:
             DeclinedError: the site's own file forbids it, or it has no part in this sum.
             ConsentRefusedError: none of its parties lets itself be in this total.
             NoSessionError: the session id was used before.
-            SiteFileError: the query log is not to be trusted; no row was read.
+            SiteFileError: the query log is not to be trusted, or the disk has no room for the sum; no row was read.
         """
         with self._serving():
             self._end_what_is_over(proposal)
@@ -137,6 +139,7 @@ class Site:
             if proposal.session not in self._store.held():
                 self._accept_epochs(session)
                 check_budget(self._file, session)
+                check_state(self._file, session.protocol)
             self._store.begin(proposal)
             parties = self._parties(session, refusal)
             if proposal.place > 1:
