@@ -217,8 +217,13 @@ class Training:
             raise UnreachableError(f"no node is online after {self._settings.join_seconds:g} seconds; start the nodes")
 
     def _sum(self, step: Step[Any], *, in_series: bool = True) -> SumResult:
-        """The next sum, once its results have space; in a series it goes on where enough clients are left."""
+        """The next sum, once its results have space on the disk; an error says who refused and who did not answer."""
         self._reserve.hold(step.layout.size)
+        with self._exchange.accounted():
+            return self._make_sum(step, in_series=in_series)
+
+    def _make_sum(self, step: Step[Any], *, in_series: bool) -> SumResult:
+        """The next sum; in a series it goes on with the one before where enough clients are left."""
         if self._series is not None:
             try:
                 return self._series.run_next(step.learner, step.model)
