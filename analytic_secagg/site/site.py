@@ -271,7 +271,8 @@ class Site:
         if is_empty and has_results(self._file):
             return (
                 f"lost: {self._file.kept.folder} holds results of runs, and the query log is new and knows of no "
-                f"session; {self._store.query_log_head.path} was lost or set back with it. {REMEDY}"
+                f"session; {self._store.query_log_head.path} was lost or set back with it. (Where that folder is "
+                f"another site's, name one of its own as results.) {REMEDY}"
             )
         return ""
 
