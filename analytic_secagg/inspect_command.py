@@ -9,13 +9,10 @@ from pathlib import Path
 from analytic_secagg.console.arguments import file
 from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.console.findings import Finding, ok, print_report, warn
-from analytic_secagg.receipts import told_by
 from analytic_secagg.site.results import NAME_DIGITS
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.site_commands import spent_in_words
-from secagg import PartyId, Receipt
-from secagg.errors import ReceiptError
+from analytic_secagg.site_checks import kept_files, receipts_of, spent_in_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +43,9 @@ def _findings(site: SiteFile) -> Iterator[tuple[str, Finding]]:
         of_rows = [one for one in totals if not one.is_help]
         yield f"client {site.client.party}", ok(f"its rows are in {len(of_rows)} totals")
         for one in of_rows:
+            if one.is_loss:
+                yield "loss", warn(f"its owner accepted that totals of the rows {one.rows.hex()[:8]} were forgotten")
+                continue
             name = one.total.hex()[:NAME_DIGITS]
             is_kept, (named, proof) = name in receipts, receipts.pop(name, ((), "no receipt"))
             known = named or one.survivors
@@ -63,7 +63,7 @@ def _findings(site: SiteFile) -> Iterator[tuple[str, Finding]]:
         yield f"{own.role.name} {own.party}", ok(f"it helped to release {len(helped)} totals{of}")
     if site.ledger is not None:
         yield "privacy", ok(spent_in_words(site.ledger))
-    for path in _kept(site, "*.safetensors"):
+    for path in kept_files(site, "*.safetensors"):
         yield "came back", ok(str(path))
 
 
@@ -92,25 +92,6 @@ def _metric(name: str, meaning: str, value: float) -> Iterator[str]:
     yield f"# HELP {full} {meaning}"
     yield f"# TYPE {full} gauge"
     yield f"{full} {value:g}"
-
-
-def receipts_of(site: SiteFile) -> dict[str, tuple[tuple[PartyId, ...], str]]:
-    """Return whom each receipt that it keeps names and what it proves, by the beginning of its sum's digest.
-
-    One that does not read, or does not hold under this roster, names nobody.
-    """
-    found: dict[str, tuple[tuple[PartyId, ...], str]] = {}
-    for path in _kept(site, "*.receipt"):
-        try:
-            receipt = Receipt.from_bytes(path.read_bytes())
-            found[path.stem] = receipt.statement.survivors, f"receipt of {told_by(receipt, site.roster)}"
-        except (OSError, ReceiptError) as error:
-            found[path.stem] = (), f"A RECEIPT THAT DOES NOT COUNT: {error}"
-    return found
-
-
-def _kept(site: SiteFile, pattern: str) -> list[Path]:
-    return sorted(site.kept.folder.glob(pattern))
 
 
 COMMAND = Command(

@@ -16,7 +16,7 @@ from analytic.row_format import ColumnMap, RowFormat
 from analytic_secagg.configurations import configuration_digest, described
 from analytic_secagg.console.arguments import file, natural, whole
 from analytic_secagg.console.declaration import Command, option
-from analytic_secagg.console.findings import Finding, print_report
+from analytic_secagg.console.findings import Finding, Mark, print_report
 from analytic_secagg.datasets import BUNDLED
 from analytic_secagg.dry_run import DryRun, link
 from analytic_secagg.errors import UsageError
@@ -24,12 +24,15 @@ from analytic_secagg.flower.trial import app_settings
 from analytic_secagg.modes import MODES, HelperRole, find_mode, helper_roles
 from analytic_secagg.nvflare.job import SERVER_CONFIG, read_job
 from analytic_secagg.server.run_settings import RunSettings, overrides
+from analytic_secagg.site.disk import site_problems
 from analytic_secagg.site.errors import SiteFileError
+from analytic_secagg.site.json_log import logged
 from analytic_secagg.site.key_files import write_secret
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.site.table import TableSchema
+from analytic_secagg.site_checks import NEEDED_TO_SERVE, agreed_in_words, findings_of, spent_in_words
 from analytic_secagg.trial import MIN_SITES
 from secagg.dp import Ledger
 from secagg.primitives.identity import IdentityKey
@@ -175,6 +178,8 @@ def _listed(role: HelperRole, roster: Roster) -> str:
 
 def _check_site(options: CheckOptions) -> int:
     site = SiteFile.read(options.file)
+    if problems := list(site_problems(site)):
+        raise SiteFileError("; ".join(problems))
     Site(site).sweep()
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
     if site.ledger is not None:
@@ -203,6 +208,12 @@ def _check_site(options: CheckOptions) -> int:
         if missing := find_mode(mode).missing_extra:
             print(f"{mode}: declined until this host has more: {missing}")
     _warn_of_idle_roles(site)
+    made = {"rows", "configurations"}  # above, where what is wrong with them is an error
+    found = [(name, finding) for name, finding in findings_of(site, but=made) if finding.mark is not Mark.OK]
+    if failed := [f"{name}: {one}" for name, one in found if one.mark is Mark.FAIL and name in NEEDED_TO_SERVE]:
+        raise SiteFileError("; ".join(failed))
+    for name, finding in found:
+        print(f"warning: {name}: {finding}")
     return print_report(_tried(options, site))
 
 
@@ -214,23 +225,6 @@ def _tried(options: CheckOptions, site: SiteFile) -> Iterator[tuple[str, Finding
         yield from DryRun(file=site, settings=settings).findings()
     if options.server:
         yield "link", link(options.server, options.certificate)
-
-
-def agreed_in_words(site: SiteFile) -> str:
-    """Return what may be computed of a site's rows.
-
-    Raises:
-        SiteFileError: nothing may.
-    """
-    agreed = site.configurations
-    if isinstance(agreed, str):
-        return "any: the server chooses what is computed, and a crafted choice shows single rows in a total"
-    if not agreed:
-        raise SiteFileError(
-            "the roster, or [client], must name configurations, and none are named: this site takes part in nothing; "
-            "the command configuration prints them"
-        )
-    return ", ".join(digest.hex() for digest in agreed)
 
 
 def _warn_of_unlike_columns(schema: TableSchema, features: Any) -> None:
@@ -246,16 +240,6 @@ def _warn_of_unlike_columns(schema: TableSchema, features: Any) -> None:
         )
 
 
-def spent_in_words(ledger: Ledger) -> str:
-    """Return what a site's rows have cost so far, of what they may."""
-    spent, budget = ledger.spent(), ledger.budget
-    epsilon, releases = (spent.epsilon, spent.releases) if spent is not None else (0.0, 0)
-    return (
-        f"{releases} sums have cost epsilon {epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}; "
-        f"head {ledger.head}"
-    )
-
-
 def _begin_ledger(options: SiteOptions) -> int:
     site = SiteFile.read(options.file)
     if site.privacy is None or site.budget is None:
@@ -265,11 +249,13 @@ def _begin_ledger(options: SiteOptions) -> int:
 
 
 def _accept_loss(options: SiteOptions) -> int:
-    noted = Site(SiteFile.read(options.file)).accept_loss()
+    site = SiteFile.read(options.file)
+    with logged(site.log):
+        noted = Site(site).accept_loss()
     print(
-        f"the query log goes on; of the {noted} entries that its second place counts some are forgotten. The rows that "
-        "this site has now count as being in one more total, which nothing can be compared with: each further total "
-        "of them, or with its help, takes one of further_totals under [journal]. New rows are free"
+        f"the query log goes on; of the {noted} entries that its second place counts some may be forgotten. The rows "
+        "that this site has now count as being in one more total, which nothing can be compared with: each further "
+        "total of them, or with its help, takes one of further_totals under [journal]. New rows are free"
     )
     return 0
 

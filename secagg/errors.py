@@ -67,13 +67,21 @@ class TooFewSurvivorsError(SecureSumError):
         needed: number of answers needed.
         came: number of answers received.
         cohort: number of parties asked.
+        advice: what to do; a caller that knows why parties did not answer says it.
     """
 
-    def __init__(self, *, stage: str, needed: int, came: int, cohort: int) -> None:
+    def __init__(
+        self,
+        *,
+        stage: str,
+        needed: int,
+        came: int,
+        cohort: int,
+        advice: str = "Start a new session with the parties that are reachable",
+    ) -> None:
         self.stage, self.needed, self.came, self.cohort = stage, needed, came, cohort
         super().__init__(
-            f"{stage}: {came} of {cohort} parties answered and {needed} are needed; no sum is released. "
-            "Start a new session with the parties that are reachable"
+            f"{stage}: {came} of {cohort} parties answered and {needed} are needed; no sum is released. {advice}"
         )
 
 
@@ -83,14 +91,20 @@ class HelperMissingError(SecureSumError):
     Args:
         missing: the helpers or key holders that did not answer, or were excluded.
         needed: number that must answer; None for all.
+        advice: as in ``TooFewSurvivorsError``.
     """
 
-    def __init__(self, *, missing: tuple[int, ...], needed: int | None = None) -> None:
-        self.missing = missing
+    def __init__(
+        self,
+        *,
+        missing: tuple[int, ...],
+        needed: int | None = None,
+        advice: str = "Reach them and start a new session",
+    ) -> None:
+        self.missing, self.needed = missing, needed
         who = "every helper" if needed is None else f"{needed} helpers"
         super().__init__(
-            f"{who} must answer, and {', '.join(map(str, missing))} did not; no total is released. "
-            "Reach them and start a new session"
+            f"{who} must answer, and {', '.join(map(str, missing))} did not; no total is released. {advice}"
         )
 
 

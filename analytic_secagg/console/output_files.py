@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -56,6 +56,11 @@ class OutputFile:
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)  # else a power cut may bring back what was there before
+            finally:
+                os.close(folder)
 
     @contextmanager
     def _beside(self) -> Iterator[Path]:
@@ -73,6 +78,29 @@ class OutputFile:
         except OSError as error:
             reason = error.strerror or error
             raise OutputError(f"cannot write {self.path}: {reason}; free space, or name another place") from error
+
+
+def append_line(path: Path, text: str) -> bool:
+    """Append a line to a log that its owner alone may read; return whether it is there, whole.
+
+    Nothing is raised, since no work may fail for its log's sake. A line that a full disk cut short is taken out again.
+    """
+    content = text.encode("utf-8", "backslashreplace") + b"\n"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    except OSError:
+        return False
+    try:
+        size, n_written = os.fstat(descriptor).st_size, 0
+        with suppress(OSError):
+            n_written = os.write(descriptor, content)
+        if 0 < n_written < len(content):
+            with suppress(OSError):
+                os.ftruncate(descriptor, size)
+        return n_written == len(content)
+    finally:
+        with suppress(OSError):
+            os.close(descriptor)
 
 
 def refuse_same_file(paths: Mapping[str, Path | None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -25,12 +26,14 @@ _PATIENCE_SECONDS = 20.0
 class LocalDeployment:
     """The server and every site of a trial, each a process with a log of its own; all end with this one.
 
+    It may be opened again over the same folder, also after a crash: certificates are made anew, all else is as it was.
+
     Args:
         trial: the parties' files; its folder gets ``tls`` folders and logs.
         pace_seconds: the server waits so long before each exchange, for people who watch.
 
     Raises:
-        DeploymentError: the server does not start.
+        DeploymentError: the server does not start, or another deployment is open over this folder.
     """
 
     def __init__(self, trial: Trial, *, pace_seconds: float = 0.0) -> None:
@@ -39,8 +42,9 @@ class LocalDeployment:
         """The names of all but the server."""
         self._malicious: set[str] = set()
         self._processes: dict[str, subprocess.Popen[str]] = {}
-        _write_tls(trial.folder, self.hosts)
+        self._lock = _locked(trial.folder)
         try:
+            _write_tls(trial.folder, self.hosts)
             server = self._start(SERVER, "analytic_secagg.local.server", str(pace_seconds))
             assert server.stdout is not None, "it is a pipe"
             self._port = server.stdout.readline().strip()
@@ -133,6 +137,9 @@ class LocalDeployment:
                 process.wait(_PATIENCE_SECONDS)
             process.kill()
             self._end(name)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def __enter__(self) -> Self:
         """Itself."""
@@ -164,13 +171,36 @@ class LocalDeployment:
                 stream.close()
 
 
+def _locked(folder: Path) -> int:
+    """Return a descriptor that keeps other deployments out of this folder until it is closed, by a crash too.
+
+    Raises:
+        DeploymentError: another one is open over it.
+    """
+    import fcntl  # POSIX only
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise DeploymentError(
+            f"a deployment must be alone in its folder, and another one is open over {folder}: end that one first"
+        ) from error
+    return descriptor
+
+
 def _write_tls(folder: Path, hosts: list[str]) -> None:
-    """Each party's certificate, by an authority that nobody has afterwards; a node's names its number."""
+    """Each party's certificate, by an authority that nobody has afterwards; a node's names its number.
+
+    Those of an earlier deployment over the same folder are replaced: nobody has their authority any more.
+    """
     authority = Authority()
     for name in (SERVER, *hosts):
         of = ("localhost", "127.0.0.1") if name == SERVER else (name.rpartition("-")[2],)
         certificate, key = authority.issue(*of)
         tls = folder / name / "tls"
+        shutil.rmtree(tls, ignore_errors=True)
         tls.mkdir(mode=0o700)
         (tls / "ca.crt").write_bytes(authority.certificate)
         (tls / "own.crt").write_bytes(certificate)

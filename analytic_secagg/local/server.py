@@ -183,7 +183,7 @@ def main(folder: Path, pace_seconds: float) -> None:
         order, error = json.loads(line), None
         try:
             train(order["settings"], server, transport, server.output / order["run"], sleep=_doze)
-        except (FederationError, AnalyticError, SecureSumError) as raised:
+        except (FederationError, AnalyticError, SecureSumError, OSError) as raised:
             error = [type(raised).__name__, str(raised)]
         print(json.dumps({"run": order["run"], "error": error}), flush=True)
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from analytic_secagg.server.progress_log import ProgressLog
-from analytic_secagg.site.errors import WireError
+from analytic_secagg.site.errors import REASONS, REMEDIES, Refusal, UnreachableError, WireError
 from analytic_secagg.site.messages import read_messages, signed
 from secagg import IdentityKey, PartyId
+from secagg.errors import HelperMissingError, TooFewSurvivorsError
 
 NodeId = int
 """An engine's name of a node; it proves nothing about the party there."""
@@ -34,6 +37,11 @@ class NoReply:
 
     reason: str
     may_return: bool = False
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """The class of reasons for which a site refused; None where it did not."""
+        return next((code for code, text in REASONS.items() if text == self.reason), None)
 
 
 class Transport(Protocol):
@@ -178,6 +186,8 @@ class Exchange:
         self._number = 0
         self._lost: set[NodeId] = set()
         self._met: set[NodeId] = set()
+        self._silent: dict[NodeId, tuple[int, Refusal | None]] = {}
+        """Who gave no answer in this sum, in which exchange last, and the class of reasons of who refused."""
         self.node_of: dict[PartyId, NodeId] = {}
         """Node of each party, from its last valid message."""
 
@@ -188,6 +198,38 @@ class Exchange:
     def everybody(self) -> list[NodeId]:
         """Return the nodes that can be reached now, and those asked before: a node may be back at any moment."""
         return sorted({*self.online(), *self._met})
+
+    @contextmanager
+    def accounted(self) -> Iterator[None]:
+        """Let the error of a sum say how many nodes did not answer, and how many refused for which class of reasons."""
+        self._silent = {}
+        try:
+            yield
+        except TooFewSurvivorsError as error:
+            raise TooFewSurvivorsError(
+                stage=error.stage, needed=error.needed, came=error.came, cohort=error.cohort, advice=self._account
+            ) from error
+        except HelperMissingError as error:
+            raise HelperMissingError(missing=error.missing, needed=error.needed, advice=self._account) from error
+        except UnreachableError as error:
+            raise UnreachableError(f"{error}. {self._account}") from error
+
+    @property
+    def _account(self) -> str:
+        """What the nodes did in this sum, in one or two sentences, with what to do."""
+        classes = Counter(refusal for _, refusal in self._silent.values())
+        n_away = classes.pop(None, 0)
+        refused = [
+            f'{count} refused ("{REASONS[code]}": {REMEDIES[code]})'
+            for code, count in sorted(classes.items(), key=lambda item: item[0] or 0)
+            if code is not None
+        ]
+        said = f"Of {len(self._met)} nodes {', '.join([f'{n_away} did not answer', *(refused or ['none refused'])])}."
+        if n_away:
+            return f"{said} Start a new session with the parties that are reachable"
+        if not refused:
+            return f"{said} A party that takes no part leaves its message out: its site's own log says why"
+        return said
 
     def ask(
         self,
@@ -228,7 +270,9 @@ class Exchange:
             is_over = round_.is_over(deadlines, self._clock())
             if not is_over:
                 self._sleep(POLL_SECONDS)
-        self._lost.update(round_.waiting.values(), round_.unasked, round_.ask_again)
+        missing = {*round_.waiting.values(), *round_.unasked, *round_.ask_again}
+        self._lost |= missing
+        self._silent |= dict.fromkeys(missing, (self._number, None))
         counts = {"arrived": round_.answered, "expected": round_.asked, "bytes": round_.volume}
         self._progress.say("round closes", round=title, **counts)
 
@@ -261,9 +305,12 @@ class Exchange:
             if answer.may_return:
                 round_.ask_again[node] = self._clock() + ASK_AGAIN_SECONDS
             self._lost.add(node)
+            self._silent[node] = self._number, answer.refusal
             self._progress.say("node lost", round=round_.title, node=str(node), reason=answer.reason)
             return
         self._lost.discard(node)
+        if self._silent.get(node, (0, None))[0] == self._number:
+            del self._silent[node]
         round_.volume += round_.take(node, answer)
         round_.answered += 1
         round_.answered_of_counted += node in round_.counted

@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from analytic_secagg.console.output_files import append_line
+
 LOG = logging.getLogger("analytic_secagg.run")
 
 
@@ -29,8 +31,8 @@ class ProgressLog:
         self.path.write_text("")
 
     def say(self, event: str, **details: object) -> None:
-        """Note an event with numbers and public names."""
+        """Note an event with numbers and public names. A line that cannot be written to the file stops nothing."""
         self.log.info("%s: %s", event, ", ".join(f"{name} {value}" for name, value in details.items()))
         line = {"seconds": round(time.monotonic() - self._started, 3), "event": event, **details}
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        if not append_line(self.path, json.dumps(line)):
+            self.log.warning("the line above could not be written to %s; free space on its disk", self.path)

@@ -36,6 +36,7 @@ from analytic_secagg.server.exchange import Deadlines, Exchange, SessionExchange
 from analytic_secagg.server.grid_series import GridSeries, SeriesOverError
 from analytic_secagg.server.grid_sum import run_sum
 from analytic_secagg.server.progress_log import LOG, ProgressLog
+from analytic_secagg.server.reserve import Reserve
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import UnreachableError
@@ -111,6 +112,7 @@ class Training:
         self._first: TrainingProposal | None = None
         """The proposal of the first sum: what the parties agreed to, and what a plan is bound to."""
         self._series: GridSeries | None = None
+        self._reserve = Reserve(progress.path.parent)
         self._totals: list[SumResult] = []
         self._sessions: list[bytes] = []
         self._began = datetime.now(UTC).isoformat(timespec="seconds")
@@ -191,6 +193,7 @@ class Training:
 
         All get the model, if there is one; those where a party is that the roster names get the totals, too.
         """
+        self._reserve.release()
         holders = {self._exchange.node_of.get(party) for party in self._server.roster.totals}
         content = {holds: write_end(self._session, self._results(holds), self._failure) for holds in (False, True)}
         seconds = Deadlines(seconds=self._settings.round_seconds)
@@ -214,6 +217,12 @@ class Training:
             raise UnreachableError(f"no node is online after {self._settings.join_seconds:g} seconds; start the nodes")
 
     def _sum(self, step: Step[Any], *, in_series: bool = True) -> SumResult:
+        """The next sum, once its results have space on the disk; an error says who refused and who did not answer."""
+        self._reserve.hold(step.layout.size)
+        with self._exchange.accounted():
+            return self._make_sum(step, in_series=in_series)
+
+    def _make_sum(self, step: Step[Any], *, in_series: bool) -> SumResult:
         """The next sum; in a series it goes on with the one before where enough clients are left."""
         if self._series is not None:
             try:
@@ -245,6 +254,7 @@ class Training:
         return Deadlines(seconds=settings.round_seconds, quorum=settings.quorum, at_once=settings.at_once)
 
     def _save(self, folder: Path, seconds: float) -> None:
+        self._reserve.release()
         learner, model = self._federation.learner, self._federation.model
         self._model = {holds: model_to_bytes(learner, model, with_totals=holds) for holds in (False, True)}
         save_model(folder / "model.safetensors", learner, model)

@@ -12,7 +12,7 @@ from analytic_secagg.configurations import configuration_digest, described
 from analytic_secagg.federation import Step
 from analytic_secagg.modes import MODES
 from analytic_secagg.privacy import is_bounded
-from analytic_secagg.site.errors import DeclinedError
+from analytic_secagg.site.errors import DeclinedError, NoBudgetError
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.session import Session
 from analytic_secagg.site.site_file import ANY, SiteFile
@@ -99,7 +99,7 @@ def check_budget(file: SiteFile, session: Session) -> None:
     Nothing is charged here: a server that never asks for a vector has seen nothing.
 
     Raises:
-        DeclinedError: too little of the budget is left.
+        NoBudgetError: too little of the budget is left.
     """
     step, ledger = session.step, file.ledger
     if ledger is None or step.noise is None:
@@ -107,7 +107,7 @@ def check_budget(file: SiteFile, session: Session) -> None:
     try:
         ledger.check(step.noise.releases[step.number :])
     except BudgetExceededError as error:
-        raise DeclinedError(str(error)) from error
+        raise NoBudgetError(str(error)) from error
 
 
 def _decline(refusal: str) -> None:

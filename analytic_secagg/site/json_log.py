@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from analytic_secagg.console.output_files import append_line
+
 _ALL = logging.getLogger("analytic_secagg")
 """Above the logs of every part; what other software says is not in the file."""
 
@@ -23,19 +25,29 @@ class JsonLines(logging.Formatter):
         return json.dumps(said)
 
 
+class _LinesFile(logging.Handler):
+    """Append each line to a file; one that cannot be written is left out, and is in the engine's log all the same."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self.setFormatter(JsonLines())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        append_line(self._path, self.format(record))
+
+
 @contextmanager
 def logged(path: Path | None) -> Iterator[None]:
     """Append what is logged meanwhile to a file that its owner alone reads; None leaves logs where they go anyway.
 
-    Raises:
-        OSError: the file cannot be written to.
+    A file that cannot be written to stops nothing; the command ``health`` says so.
     """
     if path is None:
         yield
         return
-    path.touch(mode=0o600)
-    handler, level = logging.FileHandler(path, encoding="utf-8"), _ALL.level
-    handler.setFormatter(JsonLines())
+    handler, level = _LinesFile(path), _ALL.level
     _ALL.addHandler(handler)
     _ALL.setLevel(logging.INFO)
     try:

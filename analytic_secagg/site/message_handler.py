@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from analytic.errors import AnalyticError
 from analytic_secagg.errors import FederationError
-from analytic_secagg.site.errors import DeclinedError, NoSessionError, Refusal, WireError
+from analytic_secagg.site.errors import DeclinedError, NoBudgetError, NoSessionError, Refusal, WireError
 from analytic_secagg.site.json_log import logged
 from analytic_secagg.site.messages import (
     CONTEXT,
@@ -22,7 +22,7 @@ from analytic_secagg.site.messages import (
 )
 from analytic_secagg.site.site import LOG, Site
 from analytic_secagg.site.site_file import SiteFile
-from secagg.dp import PrivacyError
+from secagg.dp import BudgetExceededError, LedgerError, PrivacyError
 from secagg.errors import (
     ConsentRefusedError,
     LocalProtocolError,
@@ -71,7 +71,9 @@ def _answer(site: Site, kind: str, content: bytes) -> bytes:
 
 def _code(error: BaseException) -> Refusal:
     kinds: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Refusal], ...] = (
-        ((DeclinedError, ConsentRefusedError, AnalyticError, PrivacyError), Refusal.DECLINED),
+        (NoBudgetError, Refusal.NO_BUDGET),
+        (DeclinedError, Refusal.NOT_AGREED),
+        ((ConsentRefusedError, AnalyticError, PrivacyError, BudgetExceededError, LedgerError), Refusal.DECLINED),
         (NoSessionError, Refusal.NO_SESSION),
         ((WireError, MalformedMessageError), Refusal.BAD_MESSAGE),
         ((RemoteProtocolError, LocalProtocolError), Refusal.ABORTED),

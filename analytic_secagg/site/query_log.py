@@ -36,7 +36,11 @@ _TAG_BYTES = 8
 asked then."""
 
 _PARTY_BYTES = 4
+_DIGEST_BYTES = 32
 _OWNER_BYTES = 16
+
+_LOST = b"lost"
+"""Begins the name of an entry for totals that were forgotten, which is no digest."""
 
 _HELPED = b"helped"
 """Kind of totals that this party helped to release: their vectors are known by owner and rows, in any cohort."""
@@ -105,6 +109,7 @@ class LoggedTotal:
         configuration: the digest of the learner's configuration; empty where this site helped, or nobody said one.
         is_help: whether this site helped to release it, and no rows of its own are meant.
         is_allowed: whether it took one of the totals that the owner allows.
+        is_loss: whether it stands for totals that were forgotten, which the owner accepted.
     """
 
     total: bytes
@@ -114,6 +119,7 @@ class LoggedTotal:
     configuration: bytes
     is_help: bool
     is_allowed: bool
+    is_loss: bool = False
 
 
 class QueryLog:
@@ -281,7 +287,11 @@ class QueryLog:
             protocol.digest,
         )
 
-    def accept_loss(self, rows: Iterable[ClientRows], *, is_helper: bool = False) -> int:
+    def sums(self) -> set[bytes]:
+        """Return the digests of the sums for which rows were noted."""
+        return {bytes(digest) for (digest,) in self._store.run("SELECT total FROM vectors")}
+
+    def accept_loss(self, rows: Iterable[ClientRows], *, is_helper: bool = False, missing: Iterable[bytes] = ()) -> int:
         """Go on after entries were forgotten; return how many there were, as far as the second place says.
 
         Nobody knows what they were: these rows count as being in one more total that nothing can be compared with.
@@ -289,18 +299,18 @@ class QueryLog:
         Args:
             rows: that this site has now.
             is_helper: whether it helps; then all that it helps to release later counts so too.
-
-        Raises:
-            SiteFileError: nothing was forgotten.
+            missing: the digests of sums that other records of the site name and the query log forgot.
         """
-        noted, subjects = self._store.query_log_head.lost(), [_HELPED] * is_helper
+        noted, subjects = self._store.query_log_head.counted(), [_HELPED] * is_helper
         for subject, tags in map(self._fingerprint, rows):
             self._store.run("INSERT OR IGNORE INTO fingerprints VALUES (?, ?)", subject, tags)
             subjects.append(subject)
         for subject in subjects:
-            values = (b"lost" + os_entropy(16), b"", subject, b"", b"", 0, False, False)
+            values = (_LOST + os_entropy(16), b"", subject, b"", b"", 0, False, False)
             self._store.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
             self._store.run("INSERT OR IGNORE INTO computations VALUES (x'', ?, 0, 1, x'', 0, 0)", subject)
+        for digest in missing:
+            self._store.run("INSERT OR IGNORE INTO vectors VALUES (?, x'', x'', x'', x'', 0)", digest)
         self._store.query_log_head.accept()  # a crash before leaves the site stopped
         return noted
 
@@ -328,6 +338,7 @@ class QueryLog:
                     configuration=b"" if is_help else configuration,
                     is_help=is_help,
                     is_allowed=bool(allowed),
+                    is_loss=total.startswith(_LOST) and len(total) < _DIGEST_BYTES,
                 )
             )
         return found

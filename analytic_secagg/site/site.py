@@ -9,9 +9,11 @@
 
 ``join`` goes through a site once, from the proposal to what leaves:
 
-1. ``store.SessionStore.locked``: one process at a time, and no query log that is behind its second place;
+1. ``store.SessionStore.locked``: one process at a time, and no query log that is behind its second place or knows less
+   than the site's other records (``witnesses``);
 2. ``admission.admit``: the site's own file and roster allow the proposal, which becomes a ``session.Session``;
-3. sealing keys and budget are checked where the session is new, and ``store.SessionStore.begin`` keeps the proposal;
+3. sealing keys, budget and space on the disk are checked where the session is new, and ``store.SessionStore.begin``
+   keeps the proposal;
 4. ``parties.SiteParties.restore``: a state machine for each party of the site, as it was stored or fresh;
 5. each says its first message. A client's has its vector, or leads to it: rows are noted and checked in the
    ``query_log.QueryLog``, the vector is made of them, and its noise is charged to the ledger before it leaves.
@@ -24,21 +26,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from analytic_secagg.modes import find_mode
 from analytic_secagg.site.admission import admit, allowed, check_budget, refuse_extensions
+from analytic_secagg.site.disk import check_state
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, SiteFileError
 from analytic_secagg.site.key_pair import SessionKeyPair
 from analytic_secagg.site.parties import KEY_PAIR, SiteParties, epochs_of, query_log_of
 from analytic_secagg.site.presence import presence_message
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.query_log import LoggedTotal
+from analytic_secagg.site.query_log_head import REMEDY
 from analytic_secagg.site.results import RunResults
 from analytic_secagg.site.session import Session, config_of
 from analytic_secagg.site.site_file import OwnRole, SiteFile
 from analytic_secagg.site.store import SessionStore
+from analytic_secagg.site.witnesses import has_results, missing_sums
 from secagg import PartyId, PartySecrets
 from secagg.committee import RollbackProtection, SealingKey
 from secagg.durable import DurableClient
@@ -61,7 +66,9 @@ class Site:
 
     def __init__(self, file: SiteFile, *, now: Callable[[], float] = time.time) -> None:
         self._file, self._now = file, now
-        self._store = SessionStore(file.state, now=now, head=file.journal.head)
+        parties = [] if file.client is None else [f"client {file.client.party}"]
+        parties += [f"{own.role.name} {own.party}" for own in file.helpers]
+        self._store = SessionStore(file.state, now=now, head=file.journal.head, parties=tuple(parties))
 
     def announce(self, proposal: TrainingProposal) -> Messages:
         """Return what this site's helpers announce to everybody before a sum; nothing where it has none of the sum's.
@@ -80,7 +87,7 @@ class Site:
         refuse_extensions(self._file, (), proposal.mode)
         if find_mode(proposal.mode).announce is None:
             raise DeclinedError(f"in the mode {proposal.mode} {of_sum[0].role.name}s announce nothing")
-        with self._store.locked():
+        with self._serving():
             self._end_what_is_over(proposal)
             if of_sum[0].role.has_epochs:
                 return {own.party: self._sealing_key(own).to_bytes() for own in of_sum}
@@ -124,13 +131,15 @@ class Site:
             DeclinedError: the site's own file forbids it, or it has no part in this sum.
             ConsentRefusedError: none of its parties lets itself be in this total.
             NoSessionError: the session id was used before.
+            SiteFileError: the query log is not to be trusted, or the disk has no room for the sum; no row was read.
         """
-        with self._store.locked():
+        with self._serving():
             self._end_what_is_over(proposal)
             session, refusal = admit(self._file, proposal)
             if proposal.session not in self._store.held():
                 self._accept_epochs(session)
                 check_budget(self._file, session)
+                check_state(self._file, session.protocol)
             self._store.begin(proposal)
             parties = self._parties(session, refusal)
             if proposal.place > 1:
@@ -173,17 +182,23 @@ class Site:
                 self._file.kept.keep(results)
 
     def sweep(self) -> None:
-        """Forget the sessions of servers that are gone."""
-        with self._store.locked():
-            self._sweep()
-
-    def accept_loss(self) -> int:
-        """Go on with a query log that is behind its second place; return how many entries that one counted.
-
-        The rows that this site has now count as being in a total that nothing can be compared with.
+        """Forget the sessions of servers that are gone.
 
         Raises:
-            SiteFileError: the query log is not behind, so that nothing is to be accepted.
+            SiteFileError: the query log is not to be trusted, or its file is damaged or cannot be written to.
+        """
+        with self._serving():
+            self._sweep()
+            self._store.check()
+
+    def accept_loss(self) -> int:
+        """Go on with a query log that forgot entries; return how many its second place counted.
+
+        The rows that this site has now count as being in a total that nothing can be compared with. That it was
+        accepted stays in the query log and in the site's own log.
+
+        Raises:
+            SiteFileError: the query log has all entries that are known of, so that nothing is to be accepted.
         """
         client = self._file.client
         rows = [] if client is None else [client.rows()]
@@ -191,7 +206,16 @@ class Site:
             with suppress(SiteFileError):  # most keep none for judging
                 rows.append(client.test_rows())
         with self._store.locked(is_behind=True):
-            return query_log_of(self._file, self._store).accept_loss(rows, is_helper=bool(self._file.helpers))
+            log, head = query_log_of(self._file, self._store), self._store.query_log_head
+            if not (problem := head.problem() or self._problem()):
+                raise SiteFileError(
+                    f"the query log has all entries that {head.path} counts, and all sums that this site's other "
+                    "records name: there is no loss to accept"
+                )
+            missing = missing_sums(self._file, log.sums())
+            n_entries = log.accept_loss(rows, is_helper=bool(self._file.helpers), missing=missing)
+            LOG.warning("this site's owner accepted a loss with the command accept-loss: %s", problem)
+            return n_entries
 
     def count_totals(self) -> tuple[int, int]:
         """Return the number of totals that this site took part in, and of those that its owner had to allow."""
@@ -213,11 +237,44 @@ class Site:
         with self._store.reading() as is_there:
             if check and (problem := self._store.query_log_head.problem(is_there=is_there)):
                 raise SiteFileError(problem)
+            if check and (problem := self._problem(is_there=is_there)):
+                raise SiteFileError(problem)
             if not is_there:
                 return None
-            if check and (found := self._store.run("PRAGMA quick_check")) != [("ok",)]:
-                raise SiteFileError(f"{self._file.state} is damaged, take it from a copy: {found[0][0]}")
+            if check:
+                self._store.check()
             return query_log_of(self._file, self._store).totals(), len(self._store.held())
+
+    @contextmanager
+    def _serving(self) -> Iterator[None]:
+        """Lock the site's folder for its part in a sum.
+
+        Raises:
+            SiteFileError: as ``SessionStore.locked``, or other records know of sums that the query log forgot.
+        """
+        with self._store.locked():
+            if problem := self._problem():
+                raise SiteFileError(problem)
+            yield
+
+    def _problem(self, *, is_there: bool = True) -> str:
+        """Return why a query log that its second place agrees to forgot sums all the same; empty if it did not."""
+        missing = missing_sums(self._file, query_log_of(self._file, self._store).sums() if is_there else ())
+        is_empty = not is_there or (self._store.query_log_head.is_empty and not self._store.is_used)
+        if missing:
+            what = "lost" if is_empty else "restored from an older copy"
+            return (
+                f"{what}: the query log must know all sums of this site's rows, and knows nothing of {len(missing)}, "
+                f"such as the one that {next(iter(missing.values()))} names; {self._store.query_log_head.path} was "
+                f"lost or set back with it. {REMEDY}"
+            )
+        if is_empty and has_results(self._file):
+            return (
+                f"lost: {self._file.kept.folder} holds results of runs, and the query log is new and knows of no "
+                f"session; {self._store.query_log_head.path} was lost or set back with it. (Where that folder is "
+                f"another site's, name one of its own as results.) {REMEDY}"
+            )
+        return ""
 
     def _accept_epochs(self, session: Session) -> None:
         """Decline a sum whose boxes would be sealed to a key of an epoch that is over, or before one accepted here."""

@@ -34,6 +34,7 @@ CREATE TABLE IF NOT EXISTS sessions (id BLOB PRIMARY KEY, touched REAL, invitati
 CREATE TABLE IF NOT EXISTS records (session BLOB, name TEXT, content BLOB, PRIMARY KEY (session, name));
 CREATE TABLE IF NOT EXISTS journal_key (content BLOB);
 CREATE TABLE IF NOT EXISTS journal_heads (number INTEGER PRIMARY KEY, head BLOB);
+CREATE TABLE IF NOT EXISTS journal_owners (party TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS fingerprints (subject BLOB PRIMARY KEY, tags BLOB);
 CREATE TABLE IF NOT EXISTS vectors
     (total BLOB PRIMARY KEY, subject BLOB, session BLOB, configuration BLOB, run BLOB, grown INTEGER);
@@ -73,11 +74,19 @@ class SessionStore:
         path: a folder of mode 0700 on a local disk; it is created where it is missing.
         now: the time in seconds of the epoch.
         head: the second place of the query log's count and head hash; a file beside the folder where none is named.
+        parties: whose query log it is, each in words; another site's is not used. Empty asks nothing.
     """
 
-    def __init__(self, path: Path, *, now: Callable[[], float] = time.time, head: Path | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        now: Callable[[], float] = time.time,
+        head: Path | None = None,
+        parties: tuple[str, ...] = (),
+    ) -> None:
         self.path, self._now = path, now
-        self.query_log_head = QueryLogHead(head or path.with_name(f"{path.name}.head"), self.run)
+        self.query_log_head = QueryLogHead(head or path.with_name(f"{path.name}.head"), self.run, parties)
         self._database: sqlite3.Connection | None = None
 
     @contextmanager
@@ -116,10 +125,7 @@ class SessionStore:
                 self._database.close()
                 self._database = None
         except sqlite3.Error as error:
-            raise SiteFileError(
-                f"nothing can be stored in {self.path}: {error}; state must be a folder on a local disk with space "
-                "left, where files can be locked and flushed"
-            ) from error
+            raise SiteFileError(self._in_words(error)) from error
 
     @contextmanager
     def reading(self) -> Iterator[bool]:
@@ -136,17 +142,23 @@ class SessionStore:
             address = f"{path.absolute().as_uri()}?mode=ro"
             self._database = sqlite3.connect(address, uri=True, timeout=_READ_SECONDS, isolation_level=None)
             try:
-                if self._version() != VERSION:
+                if (version := self._version()) not in (0, VERSION):
                     raise SiteFileError(f"{path} is of an earlier release; the command check-site carries it on")
-                yield True
+                yield version > 0  # of an empty file it is 0
             finally:
                 self._database.close()
                 self._database = None
         except sqlite3.Error as error:
-            raise SiteFileError(
-                f"{path} cannot be read: {error}; where it is locked a sum is at work in it, so look again in a while, "
-                "and else the command check-site says what is wrong"
-            ) from error
+            raise SiteFileError(self._in_words(error)) from error
+
+    def check(self) -> None:
+        """Look at every page of the file.
+
+        Raises:
+            SiteFileError: some are damaged.
+        """
+        if (found := self.run("PRAGMA quick_check")) != [("ok",)]:
+            raise SiteFileError(f"{self._damaged}: {found[0][0]}")
 
     def begin(self, proposal: TrainingProposal) -> None:
         """Remember a proposal before anything is drawn for it; the same one may come again.
@@ -201,6 +213,11 @@ class SessionStore:
         self.run("INSERT OR REPLACE INTO sessions VALUES (?, ?, NULL)", session, self._now())
         self.run("DELETE FROM records WHERE session = ?", session)
 
+    @property
+    def is_used(self) -> bool:
+        """Whether any session was ever here."""
+        return bool(self.run("SELECT 1 FROM sessions LIMIT 1"))
+
     def held(self) -> tuple[bytes, ...]:
         """The sessions of which more is here than that they are over."""
         return tuple(session for session, _, _ in self._held())
@@ -242,6 +259,30 @@ class SessionStore:
         """Run one statement, which is a transaction of its own and on the disk before this returns."""
         assert self._database is not None, "sessions are touched while they are locked"
         return self._database.execute(statement, values).fetchall()
+
+    @property
+    def _damaged(self) -> str:
+        return (
+            f"damaged: {self.path / FILE} must be the database that this site wrote, and is not. Move it away, "
+            "keep it, and bring back the newest copy; where there is none the command accept-loss goes on without it"
+        )
+
+    def _in_words(self, error: sqlite3.Error) -> str:
+        """Return what is wrong by name, and what to do."""
+        path, code = self.path / FILE, getattr(error, "sqlite_errorcode", 0) & 0xFF
+        known = {
+            sqlite3.SQLITE_CORRUPT: self._damaged,
+            sqlite3.SQLITE_NOTADB: self._damaged,
+            sqlite3.SQLITE_FULL: f"disk full: nothing more can be stored in {self.path}; free space",
+            sqlite3.SQLITE_READONLY: f"read-only: {path} cannot be written to; mount its disk for writing, or give it "
+            "back to this site's user",
+            sqlite3.SQLITE_BUSY: f"{path} is locked: a sum is at work in it, so look again in a while",
+        }
+        general = (
+            f"{path} cannot be used; state must be a folder on a local disk with space left, where files can be locked "
+            "and flushed"
+        )
+        return f"{known.get(code, general)}: {error}"
 
     def _end_sessions_of_files(self) -> None:
         """Remember the sessions that earlier releases kept as files here, and remove the files.

@@ -122,6 +122,13 @@ class Ledger:
         return _checked(self.path, _read(self.path))[1]
 
     @property
+    def sessions(self) -> tuple[bytes, ...]:
+        """The session id that each release was charged with, in order."""
+        lines = _read(self.path)
+        _checked(self.path, lines)
+        return tuple(bytes.fromhex(json.loads(line)["session"]) for line in lines[1:])
+
+    @property
     def head(self) -> str:
         """Digest of the last line. Store it elsewhere; ``open`` verifies that it is still in the chain."""
         return _digest(_read(self.path)[-1])

@@ -400,7 +400,7 @@ def test_a_name_of_the_server_s_choice_is_part_of_one_short_line_of_the_log(
 ) -> None:
     name = "bomb\n2026-01-01 all is well" + 10_000 * "!"
     changes: dict[str, Any] = {"model": of_a_bomb(MODEL, name)} if place == "model" else {"mode": name}
-    assert answer(trial, 1, INVITE, write_proposal(proposing("a client", **changes))) == Refusal.DECLINED
+    assert answer(trial, 1, INVITE, write_proposal(proposing("a client", **changes))) == Refusal.NOT_AGREED
     assert "\n2026" not in caplog.text
     assert len(caplog.text) < 1000
 
@@ -428,7 +428,7 @@ def test_a_session_whose_learner_the_file_names_no_longer_imports_nothing(
     edit(trial, 1, named[::-1])
     del sys.modules["centred_ridge"]
     content = {STEP: write_messages({1: b"?"}, session=proposed.session), END: write_end(proposed.session, None, b"?")}
-    assert answer(trial, 1, kind, content[kind]) == Refusal.DECLINED
+    assert answer(trial, 1, kind, content[kind]) == Refusal.NOT_AGREED
     assert "centred_ridge" not in sys.modules
 
 

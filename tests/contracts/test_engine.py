@@ -330,7 +330,7 @@ def _is_asked_out_of_order(trial: Trial) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("prepare", "refusal"),
     [
-        (_declines, Refusal.DECLINED),
+        (_declines, Refusal.NOT_AGREED),
         (_has_no_rows, Refusal.FAILED),
         (_forgot, Refusal.NO_SESSION),
         (_does_not_understand, Refusal.BAD_MESSAGE),

@@ -67,6 +67,8 @@ def test_the_roster_of_the_how_to_has_its_form(tmp_path: Path) -> None:
     assert (sorted(roster.clients), sorted(roster.beside["helpers"])) == ([1, 2, 3, 4, 5], [101, 102, 103, 104])
 
 
-@pytest.mark.parametrize("refusal", [Refusal.DECLINED, Refusal.FAILED, Refusal.NO_SESSION])
+@pytest.mark.parametrize(
+    "refusal", [Refusal.DECLINED, Refusal.FAILED, Refusal.NO_SESSION, Refusal.NOT_AGREED, Refusal.NO_BUDGET]
+)
 def test_what_an_operator_sees_is_explained(refusal: Refusal) -> None:
     assert f"| `{REASONS[refusal]}` |" in TEXT

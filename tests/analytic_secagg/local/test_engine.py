@@ -21,6 +21,8 @@ from pathlib import Path
 
 import pytest
 
+from analytic.learner import ClientRows, fit_pooled
+from analytic.model_files import load_model
 from analytic_secagg.datasets import bundled
 from analytic_secagg.local.deployment import LocalDeployment, _write_tls
 from analytic_secagg.local.frames import HOST, MAX_BYTES, receive_frame, send_frame
@@ -172,6 +174,25 @@ def test_a_server_that_does_not_start_is_an_error(tmp_path: Path) -> None:
     (trial.folder / "server" / "server.toml").write_text("")
     with pytest.raises(DeploymentError, match=r"must print its port and did not; read .*server\.log"):
         LocalDeployment(trial)
+
+
+def test_a_deployment_is_opened_again_over_its_own_folder(tmp_path: Path) -> None:
+    """And by one at a time: two servers and two processes of each site in one folder would be two deployments."""
+    trial = Trial.create(tmp_path / "trial", bundled("iris"), n_sites=4, n_helpers=0)
+    settings = fitted_settings(bundled("iris"), 4)
+    for run in ("first", "again"):
+        with LocalDeployment(trial) as deployment:
+            with pytest.raises(DeploymentError, match="another one is open over"):
+                LocalDeployment(trial)
+            deployment.order(run, **{name.replace("-", "_"): value for name, value in settings.items()})
+            assert deployment.wait() is None
+    models = [load_model(deployment.output(run) / "model.safetensors") for run in ("first", "again")]
+    first, again = (one.learner.weights_bytes(one.model) for one in models)
+    assert (
+        first
+        == again
+        == models[0].learner.weights_bytes(fit_pooled(models[0].learner, ClientRows.pool(list(trial.rows.values()))))
+    )
 
 
 def test_the_server_obeys_orders_and_says_why_a_run_failed(
