@@ -63,6 +63,8 @@ def _about(plan: SignedPlan, result: AuditResult, run: Mapping[str, Any]) -> Ite
         yield "the run was bound to no plan: name the plan in server.toml before the run begins"
     if run.get("code") != plan.code._asdict():
         yield f"the plan is about {plan.code}, and the run states other code, or none"
+    if result.run_weights not in (None, run["weights_sha256"]):
+        yield "the audit attacked the totals and the model of another run: name this run's folder with --run"
     if run["mode"] not in {one.mode for one in plan.plan.hypotheses if one.expected == "hidden"}:
         yield f"the run is over {run['mode']}, and no hypothesis says that something is hidden in this mode"
     for setting in LEARNER:

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from analytic_secagg.attestation import Statement, read_signed, sign
 from analytic_secagg.code_version import CodeVersion, code_version
@@ -23,6 +23,14 @@ PLAN_TYPE = "urn:analytic-secagg:audit-plan:3"
 """Predicate type of a signed plan. Version 2 was signed in a format of its own; version 1 named no data and no code."""
 
 _NONCE_BYTES = 32
+
+STANDARD_RULE: Mapping[str, Any] = {
+    "family_error": 1e-3,
+    "notices": 0.7,
+    "notices_coins": 0.75,
+    "limits": {"rebuilt_rows": 0.01, "membership": 0.9, "attribute": 0.2, "group_share": None},
+}
+"""How an audit judges results unless its owner states otherwise; docs/reference/audit-json.md says what each means."""
 
 Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -49,8 +57,8 @@ class AuditPlan(StrictModel):
     """The claims before a run, and how an audit decides them; a TOML file.
 
     Args:
-        alpha: how often a cell that leaks nothing may be called a leak; the audit's own must be the same, since a
-            smaller one hides leaks.
+        rule: how results are judged, by the names of the report's ``rule``; what is left out is as in
+            ``STANDARD_RULE``. The audit's own must be the same, so that nobody loosens it afterwards.
         data_sha256: digest of the rows that the audit must run on (``analytic_secagg.datasets.Dataset.sha256``).
         auditor: the Ed25519 public key of whoever must sign the report; empty for any party of the roster, or whoever
             signs the dossier.
@@ -59,11 +67,21 @@ class AuditPlan(StrictModel):
             then nothing is.
     """
 
-    alpha: Annotated[float, Field(gt=0, lt=1)]
+    rule: dict[str, Any] = Field(default_factory=lambda: dict(STANDARD_RULE), validate_default=True)
     data_sha256: Hex
     auditor: Hex | Literal[""] = ""
     settings: dict[str, Any] = Field(default_factory=dict)
     hypotheses: Annotated[tuple[Hypothesis, ...], Field(strict=False, min_length=1)]
+
+    @field_validator("rule")
+    @classmethod
+    def _whole(cls, stated: dict[str, Any]) -> dict[str, Any]:
+        """Return the rule with what was left out."""
+        limits = STANDARD_RULE["limits"]
+        if unknown := {*stated} - {*STANDARD_RULE} | {*stated.get("limits", {})} - {*limits}:
+            raise ValueError(f"a rule has {', '.join((*STANDARD_RULE, *limits))}, and not {', '.join(sorted(unknown))}")
+        given = {name: None if value == "none" else value for name, value in stated.get("limits", {}).items()}
+        return {**STANDARD_RULE, **stated, "limits": {**limits, **given}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +148,9 @@ class SignedPlan:
         for name, value in sorted(self.plan.settings.items()):
             if settings.get(name) != value:
                 yield f"the plan sets {name} to {value!r}, and the audit has {settings.get(name)!r}"
-        if type(alpha := settings.get("alpha")) is not float or alpha != self.plan.alpha:
-            yield f"the plan needs an alpha of exactly {self.plan.alpha!r}, and the audit has {alpha!r}"
+        found = settings.get("rule")
+        if found != self.plan.rule:
+            yield f"the plan judges by {self.plan.rule}, and the audit by {found}"
 
 
 def signed_plan(plan: AuditPlan, identity: IdentityKey, now: datetime) -> str:

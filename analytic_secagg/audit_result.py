@@ -15,14 +15,24 @@ from analytic_secagg.code_version import CodeVersion
 from analytic_secagg.site.strict_models import StrictModel
 from secagg import IdentityKey
 
-REPORT_TYPE = "urn:analytic-secagg:audit-report:3"
+REPORT_TYPE = "urn:analytic-secagg:audit-report:4"
 """Predicate type of a signed report; the predicate is the report."""
 
 Outcome = Literal["hidden", "leaks", "not decided"]
 LEARNER = {"learner": "", "options": "", "ridge": None, "feature_format": None, "target_format": "labels"}
 """What an audit must share with a run, with the value of an audit that states none."""
 
-_WINS, _NOTHING = ("recovered", "leaks"), ("no evidence of leakage at this power",)
+_OUTCOMES: Mapping[str, Outcome] = {
+    "nothing found": "hidden",
+    "within the limit": "hidden",
+    "leak": "leaks",
+    "over the limit": "leaks",
+    "attack works": "leaks",
+}
+"""What a result of the report comes to for a hypothesis; any other is not decided."""
+
+GROUP_SHARE = "group_share"
+"""The one number whose limit is the least that it must be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +61,10 @@ class AuditResult:
         plan_sha256: digest of the plan's file that it was made for; None for no plan.
         code: the code that ran.
         data_sha256: digest of the rows.
-        settings: by the names that a plan may fix, ``alpha`` among them.
+        settings: by the names that a plan may fix, the decision ``rule`` among them.
         learner: the names of ``LEARNER`` with the audited learner's values.
+        run_weights: digest of the weights of the finished run whose totals and model were attacked; None where they
+            were rehearsed.
         findings: attacks in the report's order.
         decision: the report's own.
         problems: why no decision can rest on it: lost controls, verdicts that contradict their numbers.
@@ -64,6 +76,7 @@ class AuditResult:
     data_sha256: str
     settings: Mapping[str, Any]
     learner: Mapping[str, Any]
+    run_weights: str | None
     findings: tuple[Finding, ...]
     decision: Literal["passed", "failed", "not decided"]
     problems: tuple[str, ...]
@@ -81,22 +94,21 @@ class AuditResult:
         except ValidationError as error:
             place = ".".join(map(str, error.errors()[0]["loc"])) or "whole"
             raise PlanError(
-                "the audit's report must be what python -m simulations audit --json writes, of version 3; its part "
+                "the audit's report must be what python -m simulations audit --json writes, of version 4; its part "
                 f"{place!r} is missing or of another kind. Run the audit with this release"
             ) from error
-        alpha = report.settings.get("alpha")
-        wrong = [*report.contradictions(alpha if type(alpha) is float else 0.0)]
         stated = {**report.settings, "feature_format": report.settings.get("format")}
         return cls(
             signer=signer,
             plan_sha256=report.plan_sha256,
             code=CodeVersion(report.code.version, report.code.sha256),
             data_sha256=report.dataset.sha256,
-            settings=report.settings,
+            settings={**report.settings, "rule": report.rule.model_dump()},
             learner={name: stated.get(name, default) for name, default in LEARNER.items()},
-            findings=tuple(cell.finding for cell in report.cells),
-            decision="passed" if report.holds else "failed" if report.leaked else "not decided",
-            problems=tuple(wrong),
+            run_weights=None if report.run is None else report.run.weights_sha256,
+            findings=tuple(one.finding for one in report.results),
+            decision=report.decision,
+            problems=tuple(report.contradictions()),
         )
 
 
@@ -136,114 +148,140 @@ class _Data(_Part):
     sha256: str
 
 
-class _Score(_Part):
-    p_value: Annotated[float, Field(ge=0, le=1)]
-    hits: int | None = None
-    trials: int | None = None
-    chance: float | None = None
-    smallest_noticed: float | None = None
-
-    @property
-    def words(self) -> str:
-        if self.hits is None or self.chance is None or not self.trials:
-            return "no trials"
-        noticed = "" if self.smallest_noticed is None else f"; would have noticed {self.smallest_noticed:.2g}"
-        return f"right {self.hits} of {self.trials} times, guessing {self.chance:.2g}{noticed}"
+class _Run(_Part):
+    weights_sha256: str
 
 
-class _Cell(_Part):
+class _Attack(_Part):
+    name: str
+    limit: str | None
+
+
+class _Rule(_Part):
+    family_error: Annotated[float, Field(gt=0, lt=1)]
+    notices: float
+    notices_coins: float
+    limits: dict[str, float | None]
+
+
+class _Result(_Part):
     attack: str
-    mode: str
-    verdict: Literal[
-        "recovered",
-        "leaks",
-        "no evidence of leakage at this power",
-        "too few trials to tell",
-        "not tried at this size",
-        "does not apply",
+    exposure: str
+    rule: Literal["must hide", "may be seen", "comparison", "control", "known"]
+    outcome: Literal[
+        "nothing found",
+        "leak",
+        "within the limit",
+        "over the limit",
+        "not decided",
+        "attack works",
+        "attack does not work",
+        "no limit",
     ]
-    expectation: Literal["hidden", "leaks", "open"]
-    score: _Score | None
+    hits: int | None
+    trials: int | None
+    chance: float | None
+    p_value: Annotated[float, Field(ge=0, le=1)] | None
+    noticed: float | None
+    value: float | None
 
     @property
     def finding(self) -> Finding:
-        outcome: Outcome = "leaks" if self.verdict in _WINS else "not decided"
-        outcome = "hidden" if self.verdict in _NOTHING else outcome
-        found = "" if self.score is None else self.score.words
-        return Finding(attack=self.attack, exposure=self.mode, outcome=outcome, found=found)
+        words = "not tried to its end"
+        if self.hits is not None and self.chance is not None:
+            words = f"right {self.hits} of {self.trials} times, guessing {self.chance:.2g}"
+            words += "" if self.noticed is None else f"; would have noticed {self.noticed:.2g}"
+        outcome = _OUTCOMES.get(self.outcome, "not decided")
+        return Finding(attack=self.attack, exposure=self.exposure, outcome=outcome, found=words)
 
-    @property
-    def is_as_expected(self) -> bool:
-        """Whether nothing leaked that must be hidden, and the attack won where it must."""
-        opposite = {"hidden": "leaks", "leaks": "hidden"}
-        return self.finding.outcome != opposite.get(self.expectation)
-
-    def follows(self, alpha: float) -> bool:
-        """Whether the verdict is one that its own numbers give."""
-        if self.score is None:
-            return self.verdict in ("not tried at this size", "does not apply")
-        return (self.score.p_value < alpha) == (self.verdict in _WINS)
+    def follows(self, rule: _Rule, n_hidden: int, limit_name: str | None) -> bool:
+        """Whether the outcome is one that its own numbers can give."""
+        if self.rule == "must hide" and self.p_value is not None:
+            if self.p_value < rule.family_error / max(1, n_hidden):
+                return self.outcome == "leak"
+            return self.outcome != "leak" or self.p_value < rule.family_error
+        limit = rule.limits.get(limit_name or "")
+        if self.rule == "may be seen" and limit is not None and self.value is not None:
+            over = self.value < limit if limit_name == GROUP_SHARE else self.value > limit
+            return not (over and self.outcome == "within the limit")
+        return True
 
 
 class _Control(_Part):
     name: str
     caught: bool
-    scores: dict[str, _Score]
-
-    def was_caught(self, alpha: float) -> bool:
-        """Whether it says so, and one of its scores does."""
-        return self.caught and any(score.p_value < alpha for score in self.scores.values())
 
 
 class _Coalition(_Part):
     mode: str
-    as_stated: bool
+    should_break: bool
+    opened: int
+    tried: int
+
+    @property
+    def as_stated(self) -> bool:
+        """Whether it opened all messages or none, as the protocol states."""
+        return self.opened == (self.tried if self.should_break else 0)
 
 
 class _Noise(_Part):
-    name: str
+    epsilon: float
     as_expected: bool
 
 
 class _Report(_Part):
     kind: Literal["analytic-secagg/audit"] = Field(alias="schema")
-    schema_version: Literal[3]
+    schema_version: Literal[4]
     code: _Code
     dataset: _Data
     plan_sha256: str | None
     settings: dict[str, Any]
-    cells: list[_Cell]
+    run: _Run | None
+    rule: _Rule
+    attacks: list[_Attack]
+    results: list[_Result]
     controls: list[_Control]
     coalitions: list[_Coalition]
     noise: list[_Noise]
-    holds: bool
+    decision: Literal["passed", "failed", "not decided"]
 
     @property
-    def leaked(self) -> bool:
-        """Whether something came out otherwise than the report itself expects; lost controls apart."""
-        return not (
-            all(one.is_as_expected for one in self.cells)
-            and all(one.as_stated for one in self.coalitions)
-            and all(one.as_expected for one in self.noise)
-        )
+    def _follows(self) -> Literal["passed", "failed", "not decided"]:
+        """The decision that the parts of the report give."""
+        judged = [one for one in self.results if one.rule in ("must hide", "may be seen")]
+        outcomes = {one.outcome for one in judged}
+        fine = all(one.as_stated for one in self.coalitions) and all(one.as_expected for one in self.noise)
+        if outcomes & {"leak", "over the limit"} or not fine:
+            return "failed"
+        hides = any(one.rule == "must hide" for one in judged)
+        if "not decided" in outcomes or not hides or not all(one.caught for one in self.controls):
+            return "not decided"
+        return "passed"
 
-    def contradictions(self, alpha: float) -> Iterator[str]:
+    def contradictions(self) -> Iterator[str]:
         """Yield why no decision can rest on it."""
+        limits = {one.name: one.limit for one in self.attacks}
+        n_hidden = sum(one.rule == "must hide" for one in self.results)
+        judged = [one for one in self.results if one.rule in ("must hide", "may be seen")]
         parts: dict[str, list[str]] = {
-            "results that are not as the report itself expects": [
-                f"{one.attack} on {one.mode}" for one in self.cells if not one.is_as_expected
+            "results that leak, or show more than their limit": [
+                f"{one.attack} on {one.exposure}" for one in judged if one.outcome in ("leak", "over the limit")
             ],
-            "verdicts that do not follow from their score": [
-                f"{one.attack} on {one.mode}" for one in self.cells if not one.follows(alpha)
+            "outcomes that do not follow from their numbers": [
+                f"{one.attack} on {one.exposure}"
+                for one in self.results
+                if not one.follows(self.rule, n_hidden, limits.get(one.attack))
             ],
             "coalitions that opened other messages than stated": [
                 one.mode for one in self.coalitions if not one.as_stated
             ],
             "totals with noise that did not come out as expected": [
-                one.name for one in self.noise if not one.as_expected
+                f"epsilon {one.epsilon:g}" for one in self.noise if not one.as_expected
             ],
-            "controls that no attack caught": [one.name for one in self.controls if not one.was_caught(alpha)],
+            "controls that no attack caught": [one.name for one in self.controls if not one.caught],
         }
         yield from (f"{what}: {', '.join(names)}" for what, names in parts.items() if names)
         if not self.controls:
             yield "the report has no controls: nothing shows that its attacks notice anything"
+        if self.decision != self._follows:
+            yield f"its decision is {self.decision}, and {self._follows} follows from its results"

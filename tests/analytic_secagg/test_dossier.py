@@ -61,7 +61,6 @@ LATE = (datetime.now(UTC) + timedelta(hours=1)).astimezone(timezone(timedelta(ho
 """Later than every run, though its digits are smaller."""
 PLAN = AuditPlan.model_validate(
     {
-        "alpha": 1e-6,
         "data_sha256": bundled("digits").sha256,
         "settings": {"learner": "afl"},
         "hypotheses": [
@@ -70,43 +69,46 @@ PLAN = AuditPlan.model_validate(
         ],
     }
 )
-NOTHING = "no evidence of leakage at this power"
+NOTHING = "nothing found"
 
 
-OF_AUDIT = {"learner": "afl", "alpha": 1e-6, "format": "UQ5.11"}
-CAUGHT = {"name": "reused masks", "caught": True, "scores": {"uniformity": {"p_value": 1e-9}}}
+OF_AUDIT = {"learner": "afl", "format": "UQ5.11"}
+CAUGHT = {"name": "reused masks", "caught": True}
 
 
-def score(verdict: str) -> dict[str, Any]:
-    """Numbers that a verdict follows from."""
-    return {"rate": 0.1, "auc": None, "p_value": 1e-9 if verdict in ("recovered", "leaks") else 0.5}
+def numbers(outcome: str) -> dict[str, Any]:
+    """Numbers that an outcome follows from."""
+    won = outcome in ("leak", "over the limit", "attack works")
+    found = {"p_value": 1e-9 if won else 0.5, "value": 1.0 * won, "hits": 20 * won}
+    return {**found, "trials": 20, "chance": 0.01, "noticed": 0.3}
 
 
-def audit(plan: str, **verdicts: str) -> dict[str, Any]:
+def audit(plan: str, **outcomes: str) -> dict[str, Any]:
     """A report for a plan's file, as far as a dossier reads it."""
-    cells = [
-        {
-            "attack": "lone_rows",
-            "mode": mode,
-            "verdict": verdict,
-            "expectation": {"masked": "hidden", "plain": "leaks"}.get(mode, "open"),
-            "score": score(verdict),
-        }
-        for mode, verdict in {"masked": NOTHING, "plain": "recovered", "total": NOTHING, **verdicts}.items()
+    found = {"masked": NOTHING, "plain": "attack works", "total": "within the limit", **outcomes}
+    rules = {"masked": "must hide", "plain": "control", "total": "may be seen"}
+    results = [
+        {"attack": "lone_rows", "exposure": name, "rule": rules[name], "outcome": outcome, **numbers(outcome)}
+        for name, outcome in found.items()
     ]
+    bad = {one["outcome"] for one in results}
+    decision = "failed" if "leak" in bad else "not decided" if "not decided" in bad else "passed"
     return {
         "schema": "analytic-secagg/audit",
-        "schema_version": 3,
+        "schema_version": 4,
         "date": "2025-01-01",
         "code": code_version()._asdict(),
         "plan_sha256": hashlib.sha256(plan.encode()).hexdigest(),
         "dataset": {"sha256": PLAN.data_sha256},
         "settings": OF_AUDIT,
-        "cells": cells,
+        "run": None,
+        "rule": PLAN.rule,
+        "attacks": [{"name": "lone_rows", "limit": "rebuilt_rows"}],
+        "results": results,
         "controls": [CAUGHT],
         "coalitions": [],
         "noise": [],
-        "holds": True,
+        "decision": decision,
     }
 
 
@@ -190,7 +192,7 @@ def test_a_site_file_names_no_place_but_its_own(
     assert not (tmp_path / "dossier").exists()
 
 
-NO_REPORT = "the audit's report must be what python -m simulations audit --json writes, of version 3; its part"
+NO_REPORT = "the audit's report must be what python -m simulations audit --json writes, of version 4; its part"
 
 
 @pytest.mark.parametrize(
@@ -205,8 +207,8 @@ NO_REPORT = "the audit's report must be what python -m simulations audit --json 
         ({"audit": "by-hand.json"}, f"{NO_REPORT} 'schema' is missing"),
         ({"audit": "by-hand.json", "plan": None}, f"{NO_REPORT} 'schema' is missing"),
         ({"audit": "version-2.json"}, f"{NO_REPORT} 'schema_version' is missing or of another kind"),
-        ({"audit": "not-a-number.json"}, f"{NO_REPORT} 'cells.0.score.p_value' is missing or of another kind"),
-        ({"audit": "unscored.json"}, f"{NO_REPORT} 'cells.0.score' is missing or of another kind"),
+        ({"audit": "not-a-number.json"}, f"{NO_REPORT} 'results.0.p_value' is missing or of another kind"),
+        ({"audit": "unscored.json"}, f"{NO_REPORT} 'results.0.hits' is missing or of another kind"),
         ({"plan": "spaced.json"}, "this is no signed audit plan .a DSSE envelope is needed as this product writes it"),
         ({"plan": "version-1.json"}, "this is no signed audit plan .*KeyError.*; sign one with audit-plan"),
         ({"plan": "bytes"}, "this is no signed audit plan"),
@@ -225,11 +227,13 @@ def test_it_is_not_made_of_what_it_cannot_be_made_of(
     (tmp_path / "unfinished").mkdir()
     (tmp_path / "list.json").write_text("[]")
     report = audit("")
-    unscored = {**report, "cells": [{**cell, "score": 1} for cell in report["cells"]]}
+    unscored = {**report, "results": [{**one, "hits": "many"} for one in report["results"]]}
     (tmp_path / "unscored.json").write_text(json.dumps(unscored))
-    nan = {**report, "cells": [{**cell, "score": {"p_value": float("nan")}} for cell in report["cells"]]}
+    nan = {**report, "results": [{**one, "p_value": float("nan")} for one in report["results"]]}
     (tmp_path / "not-a-number.json").write_text(json.dumps(nan))
-    (tmp_path / "by-hand.json").write_text(json.dumps({"settings": report["settings"], "cells": report["cells"][:2]}))
+    (tmp_path / "by-hand.json").write_text(
+        json.dumps({"settings": report["settings"], "results": report["results"][:2]})
+    )
     (tmp_path / "version-2.json").write_text(json.dumps({**report, "schema_version": 2}))
     (tmp_path / "version-1.json").write_text(json.dumps({"plan": {}, "signed_at": "2026-01-01T00:00:00+00:00"}))
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
@@ -351,7 +355,7 @@ def test_whoever_signs_cannot_claim_in_the_statement_what_does_not_follow(
     assert (run["mode"], run["privacy"], audit_["decision"]) == ("masked", None, "passed")
     for claim in (
         {"run": {**run, "mode": "committee"}},
-        {"run": {**run, "privacy": PrivacyPlan(epsilon=0.1, promised_survivors=3).to_public()}},
+        {"run": {**run, "privacy": PrivacyPlan(epsilon=0.1, min_noise_shares=3).to_public()}},
         {"run": {**run, "weights_sha256": "0" * 64}},
         {"audit": {**audit_, "hypotheses": []}},
         {"audit": None},
@@ -661,7 +665,13 @@ AUDITOR, STRANGER = IdentityKey.generate(), IdentityKey.generate()
 SIGNERS = {AUDITOR.public: "client 3"}
 SIGNED = signed_plan(PLAN, AUDITOR, BEFORE)
 OF_RUN = RunSettings.of(run_config()).model_dump(mode="json")
-RUN = {"mode": "masked", "settings": OF_RUN, "code": code_version()._asdict(), "plan": BoundPlan(content=b"").public}
+RUN = {
+    "mode": "masked",
+    "settings": OF_RUN,
+    "code": code_version()._asdict(),
+    "plan": BoundPlan(content=b"").public,
+    "weights_sha256": "1" * 64,
+}
 
 
 def decided(
@@ -675,29 +685,27 @@ def decided(
 
 def test_hypotheses_are_decided_by_the_rule_that_was_signed_before() -> None:
     assert decided(audit(SIGNED)) == ("passed", [])
-    assert decided(audit(SIGNED, masked="leaks"))[0] == "failed"
+    assert decided(audit(SIGNED, masked="leak"))[0] == "failed"
     assert decided(audit(SIGNED, plain=NOTHING))[0] == "failed"
-    assert decided(audit(SIGNED, masked="too few trials to tell")) == ("not decided", [])
-    assert decided({**audit(SIGNED), "cells": []}) == ("not decided", [])
+    assert decided(audit(SIGNED, masked="not decided"))[0] == "not decided"
+    assert decided({**audit(SIGNED), "results": []})[0] == "not decided"
 
 
-LEAKING = {
-    "attack": "label_histogram", "mode": "masked", "verdict": "leaks", "expectation": "hidden", "score": score("leaks")
-}  # fmt: skip
-MISSED = {**LEAKING, "verdict": NOTHING, "expectation": "leaks", "score": score(NOTHING)}
+def changed(**changes: object) -> list[dict[str, Any]]:
+    """The results of a report, the one on masked messages changed."""
+    return [{**one, **(changes if one["exposure"] == "masked" else {})} for one in audit(SIGNED)["results"]]
+
+
 OTHER_DATA = PLAN.model_copy(update={"data_sha256": bundled("iris").sha256})
 OLD = {"version": "0.0.9", "sha256": "0" * 64}
+LOOSE = {**PLAN.rule, "family_error": 1e-9}
+OPENED = {"mode": "masked", "should_break": False, "opened": 3, "tried": 5}
 REPORTS: dict[str, tuple[dict[str, Any], str]] = {
-    "one that says itself that not all is well": ({"holds": False}, "the report itself says that the audit is not"),
+    "one that says itself that not all is well": ({"decision": "not decided"}, "its decision is not decided, and"),
     "a control that was not caught": (
         {"controls": [{**CAUGHT, "name": "no masks", "caught": False}, CAUGHT]},
         "controls that no attack caught: no masks",
     ),
-    "a control that no score of its own caught": (
-        {"controls": [{**CAUGHT, "scores": {"uniformity": {"p_value": 0.5}}}, CAUGHT]},
-        "controls that no attack caught: reused masks",
-    ),
-    "a control without scores": ({"controls": [{**CAUGHT, "scores": {}}]}, "no attack caught: reused masks"),
     "no controls": ({"controls": []}, "the report has no controls: nothing shows"),
     "other rows": ({"dataset": {"sha256": OTHER_DATA.data_sha256}}, "is about data 0d5cc353d1228906, and the audit"),
     "other code": ({"code": OLD}, "and the audit is of version 0.0.9, code 0000000000000000"),
@@ -707,34 +715,24 @@ REPORTS: dict[str, tuple[dict[str, Any], str]] = {
     "another learner": (
         {"settings": {**OF_AUDIT, "learner": "safle"}}, "the plan sets learner to 'afl', and the audit has 'safle'"
     ),
-    "no alpha": ({"settings": {"learner": "afl", "format": "UQ5.11"}}, "and the audit has None"),
-    **{
-        f"an alpha of {alpha!r}": (
-            {"settings": {**OF_AUDIT, "alpha": alpha}},
-            f"the plan needs an alpha of exactly 1e-06, and the audit has {alpha!r}",
-        )
-        for alpha in (0.05, 1e-300, 0.0, -1.0, False, "0")
-    },
-    "a cell that leaks what it says is hidden, under a verdict that all is well": (
-        {"cells": [*audit(SIGNED)["cells"], LEAKING]}, "as the report itself expects: label_histogram on masked"
+    "a looser rule": ({"rule": LOOSE}, "'family_error': 1e-09"),
+    "another run": ({"run": {"weights_sha256": "0" * 64}}, "the totals and the model of another run"),
+    "a leak that is called nothing": (
+        {"results": changed(p_value=1e-9)}, "outcomes that do not follow from their numbers: lone_rows on masked"
     ),
-    "a cell that missed what it says must leak": (
-        {"cells": [*audit(SIGNED)["cells"], MISSED]},
-        "as the report itself expects: label_histogram on masked",
+    "an attack that could have noticed nothing": (
+        {"results": changed(outcome="not decided")}, "its decision is passed, and not decided follows"
     ),
-    "a verdict that its own score gives the lie": (
-        {"cells": [{**cell, "score": score("leaks")} for cell in audit(SIGNED)["cells"]]},
-        "verdicts that do not follow from their score: lone_rows on masked, lone_rows on total",
+    "a leak under a decision that all is well": (
+        {"results": changed(outcome="leak", p_value=1e-9)}, "results that leak, or show more than their limit"
     ),
-    "a verdict without a score": (
-        {"cells": [{**cell, "score": None} for cell in audit(SIGNED)["cells"]]},
-        "verdicts that do not follow from their score: lone_rows on masked, lone_rows on plain, lone_rows on total",
+    "a total over its limit": (
+        {"results": [{**one, "value": 0.5} if one["exposure"] == "total" else one for one in audit(SIGNED)["results"]]},
+        "outcomes that do not follow from their numbers: lone_rows on total",
     ),
-    "a coalition that opened more than stated": (
-        {"coalitions": [{"mode": "masked", "as_stated": False}]}, "opened other messages than stated: masked"
-    ),
+    "a coalition that opened more than stated": ({"coalitions": [OPENED]}, "opened other messages than stated: masked"),
     "noise that is less than claimed": (
-        {"noise": [{"name": "honest", "as_expected": False}]}, "did not come out as expected: honest"
+        {"noise": [{"epsilon": 8.0, "as_expected": False}]}, "did not come out as expected: epsilon 8"
     ),
 }  # fmt: skip
 
@@ -742,8 +740,9 @@ REPORTS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", REPORTS)
 def test_a_report_that_does_not_fit_decides_nothing_and_the_reason_is_named(case: str) -> None:
     change, reason = REPORTS[case]
-    decision, (missing, *_) = decided({**audit(SIGNED), **change})
-    assert (decision, reason in missing) == ("not decided", True), missing
+    decision, missing = decided({**audit(SIGNED), **change})
+    assert decision != "passed"
+    assert reason in "; ".join(missing)
 
 
 def signed_payload(envelope: str) -> bytes:
@@ -758,8 +757,8 @@ def test_a_report_that_nobody_vouches_for_decides_nothing() -> None:
     assert "nobody signed the report" in missing(decided(audit(SIGNED), by=None))
     stranger = missing(decided(audit(SIGNED), by=STRANGER))
     assert f"the report is signed by {STRANGER.public.hex()}, and it must be signed by client 3" in stranger
-    text = signed_report(audit(SIGNED, masked="leaks"), AUDITOR)
-    better = base64.b64encode(signed_payload(text).replace(b'"verdict":"leaks"', b'"verdict":"recovered"')).decode()
+    text = signed_report(audit(SIGNED, masked="leak"), AUDITOR)
+    better = base64.b64encode(signed_payload(text).replace(b'"outcome":"leak"', b'"outcome":"nothing found"')).decode()
     for changed in (
         line_of_json({**json.loads(text), "payload": better}) + "\n",
         text.replace(",", ", ", 1),
@@ -799,7 +798,7 @@ def test_a_ridge_that_a_report_states_is_held_against_the_runs() -> None:
     decision, (missing,) = decided({**audit(SIGNED), "settings": {**OF_AUDIT, "ridge": 0.5}})
     assert decision == "not decided"
     assert missing == "the audit has ridge 0.5, and the run has 1.0"
-    decision, missed = decided({**audit(SIGNED), "settings": {"learner": "afl", "alpha": 1e-6}})
+    decision, missed = decided({**audit(SIGNED), "settings": {"learner": "afl"}})
     assert decision == "not decided"
     assert missed == ["the audit has feature_format none, and the run has 'UQ5.11'"]
 
@@ -888,7 +887,7 @@ def test_the_sites_signatures_show_that_the_plan_came_first(ran: Trial, sources:
     assert before("alone", receipts=(), without_totals=True).startswith("the server's word: its first session commits")
     assert before("word", "not decided", folder=unbound(sources, tmp_path)) == "nobody: the run was bound to no plan"
     assert re.match("[45] parties beside the server", before("receipts", without_totals=True))
-    other = PLAN.model_copy(update={"alpha": 1e-5})
+    other = PLAN.model_copy(update={"rule": {**PLAN.rule, "family_error": 1e-5}})
     (tmp_path / "plan.json").write_text(signed_plan(other, identity_of(ran), BEFORE))
     with pytest.raises(DossierError, match="the run was bound to another plan, or its first session is another"):
         before("swapped")
@@ -1037,7 +1036,7 @@ def test_the_commands_make_it_and_verify_it_elsewhere(
 ) -> None:
     identity = str(ran.folder / "server" / "identity.key")
     (tmp_path / "hypotheses.toml").write_text(
-        f'alpha = 1e-6\ndata_sha256 = "{PLAN.data_sha256}"\n'
+        f'data_sha256 = "{PLAN.data_sha256}"\n'
         '[[hypotheses]]\nattack = "lone_rows"\nmode = "masked"\nexpected = "hidden"\n'
     )
     plan = str(tmp_path / "signed.json")

@@ -173,7 +173,7 @@ def test_a_ledger_that_refuses_after_the_rows_were_read_is_of_that_class(
 ) -> None:
     """Its own class would tell that the query log let the rows pass and that they fit."""
     with_budgets(trial, epsilon=8.0)
-    plan = PrivacyPlan(epsilon=8.0, promised_survivors=3, colluders=1)
+    plan = PrivacyPlan(epsilon=8.0, min_noise_shares=3, colluders=1)
     learner = plan.apply(RunSettings.of(template_settings()).build_learner(len(CLIENTS))).learner
     spend, ledger = Ledger.check, Ledger.open(trial.site(SITE) / "privacy.ledger")
 
@@ -190,7 +190,7 @@ def test_a_ledger_that_refuses_after_the_rows_were_read_is_of_that_class(
 @pytest.mark.parametrize("refusal", [Refusal.NOT_AGREED, Refusal.NO_BUDGET])
 def test_what_has_a_class_of_its_own_is_decided_before_any_row_is_read(trial: Trial, refusal: Refusal) -> None:
     """The same answer comes where there are no rows at all."""
-    plan = PrivacyPlan(epsilon=8.0, promised_survivors=3, colluders=1)
+    plan = PrivacyPlan(epsilon=8.0, min_noise_shares=3, colluders=1)
     learner = plan.apply(RunSettings.of(template_settings()).build_learner(len(CLIENTS))).learner
     with_budgets(trial, epsilon=8.0)
     if refusal is Refusal.NOT_AGREED:
