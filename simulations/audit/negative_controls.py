@@ -62,18 +62,18 @@ def negative_controls(bench: Bench, trials: int) -> Iterator[Control]:
     """Plant every fault; those of masks go into the masked sums that were recorded already."""
     for fault in MASK_FAULTS:
         spoiled = [(cohort, with_fault(recorded, fault)) for cohort, recorded in bench.runs(MASKED)]
-        scores = {attack.json_name: attack.against_messages(bench, spoiled) for attack in fault.caught_by}
+        scores = {attack.name: attack.against_messages(bench, spoiled) for attack in fault.caught_by}
         yield Control(name=fault.name, title=fault.title, scores=scores)
     reuse, unbound = MaskReuse(run=_run_with_the_same_keys), DifferentModels(bound=False)
     yield Control(
         name="mask_reuse",
         title="the same masks in two sums",
-        scores={reuse.json_name: reuse.on_clients(bench, MASKED, trials)},
+        scores={reuse.name: reuse.on_clients(bench, MASKED, trials)},
     )
     yield Control(
         name="unbound",
         title="keys that are not bound to the model that a client received",
-        scores={unbound.json_name: unbound.play(bench, MASKED, trials).score},
+        scores={unbound.name: unbound.play(bench, MASKED, trials).score},
     )
 
 
