@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from analytic_secagg.modes import MODES, Mode
 from secagg import PartyId
@@ -83,8 +84,18 @@ class CoalitionScore(Record, title="coalition"):
     """Parties beside the server."""
     should_break: bool
     """Whether the protocol states that this coalition is too large."""
-    score: Score
+    score: Score = Field(exclude=True)
     """Over the clients outside the coalition."""
+
+    @computed
+    def opened(self) -> Natural:
+        """Messages that it opened."""
+        return self.score.hits
+
+    @computed
+    def tried(self) -> Natural:
+        """Messages that it tried to open."""
+        return self.score.trials
 
     @computed
     def as_stated(self) -> bool:
@@ -158,7 +169,7 @@ class Attack(ABC):
 class Guesser(Protocol[G]):
     """The two halves of an attack: ``guess`` gets the exposure alone, ``score`` the guess and the truth."""
 
-    needs: Knowledge
+    needs: Knowledge = Knowledge.ALL_BUT_ONE
 
     @abstractmethod
     def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> G:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -40,7 +41,7 @@ from simulations.audit.attack import (
 )
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks, find_attack
 from simulations.audit.columns import Column, has_many_sums
-from simulations.audit.decide import DecisionRule, Result, Rule, Verdict, decided, verdict_of
+from simulations.audit.decide import DecisionRule, ExposureRecord, Result, Rule, Verdict, decided, verdict_of
 from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Kind
 from simulations.audit.negative_controls import Control, negative_controls
@@ -275,8 +276,12 @@ class AttackRecord(Record, title="attack"):
     """Name on the command line."""
     title: str
     """What is attacked, in words."""
-    explanation: str
-    """How, what counts as success, and what chance is."""
+    needs: str
+    """What the attacker knows beforehand."""
+    unit: str
+    """Whom it learns something about: a row, a site or the cohort."""
+    limit: str | None
+    """The number of a total or a model that is limited; null for none."""
 
 
 class CodeRecord(Record, title="code"):
@@ -322,6 +327,8 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
     """How results were judged."""
     attacks: tuple[AttackRecord, ...] = Field(min_length=1)
     """The attacks that were chosen."""
+    exposures: list[ExposureRecord] = Field(default=[])
+    """What was seen."""
     results: list[Result] = Field(default=[])
     """What each attack learnt from each exposure that it can read."""
     checks: list[CheckRecord] = Field(default=[])
@@ -329,9 +336,9 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
     coalitions: list[CoalitionScore] = Field(default=[])
     """Who can open a client's message together."""
     controls: list[Control] = Field(default=[])
-    """Planted faults in masks."""
+    """Faults of masks and noise that were planted on purpose."""
     noise: list[NoiseEvidence] = Field(default=[])
-    """Totals with noise: claim, evidence and planted faults."""
+    """Totals with noise: claim and evidence."""
     limitations: list[str] = Field(default=[], min_length=1)
     """What this report says nothing about."""
     seconds: NotNegative = 0.0
@@ -346,27 +353,33 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
         )
 
     def _further(self) -> Iterator[Verdict]:
-        if any(not one.as_stated for one in self.coalitions) or any(not one.as_expected for one in self._honest):
+        if any(not one.as_stated for one in self.coalitions) or any(not one.as_expected for one in self.noise):
             yield Verdict.FAILED
-        planted = [one for one in self.noise if one.fault]
-        if any(not one.caught for one in self.controls) or any(not one.as_expected for one in planted):
+        if any(not one.caught for one in self.controls):
             yield Verdict.NOT_DECIDED
         if not any(one.rule is Rule.MUST_HIDE for one in self.results):
             yield Verdict.NOT_DECIDED
-
-    @property
-    def _honest(self) -> list[NoiseEvidence]:
-        return [one for one in self.noise if not one.fault]
-
-    @property
-    def exposures(self) -> tuple[str, ...]:
-        """What was seen, in the order of the report."""
-        return tuple(dict.fromkeys(one.exposure for one in self.results))
 
     def result(self, attack: str, exposure: str) -> Result | None:
         """Return what an attack learnt from an exposure; None where it cannot read such."""
         found = (one for one in self.results if (one.attack, one.exposure) == (attack, exposure))
         return next(found, None)
+
+    def to_json(self) -> str:
+        """Return the report as JSON, a line for each of its parts."""
+        document = self.to_document()
+        lines = []
+        for name, value in document.items():
+            if isinstance(value, list) and value:
+                text = "[\n" + ",\n".join(_line(one) for one in value) + "\n]"
+            else:
+                text = _line(value)
+            lines.append(f"{json.dumps(name)}: {text}")
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 Tick = Callable[[str], None]
@@ -480,7 +493,6 @@ class _Rehearsal:
                 _rule_of(expectation, mode),
                 exposure=mode.name,
                 kind=Kind.MESSAGE,
-                mode=mode.name,
                 play=partial(attack.play, bench, mode, self.settings.trials),
             )
 
@@ -596,7 +608,6 @@ class _Rehearsal:
         exposure: str,
         kind: Kind,
         play: Callable[[], Any],
-        mode: str = "",
         clients: int | None = None,
         rows: int | None = None,
     ) -> None:
@@ -604,25 +615,28 @@ class _Rehearsal:
         try:
             played = play()
         except NotTriedError as error:
+            if str(error) not in self.report.limitations:
+                self.report.limitations.append(str(error))
             if not isinstance(error, TooLargeError):
-                if str(error) not in self.report.limitations:
-                    self.report.limitations.append(str(error))
                 return
             reason = str(error)
         else:
             score = played if isinstance(played, Score) else played.score
             self.report.coalitions += () if isinstance(played, Score) else played.coalitions
         limit = attack.limit if kind is not Kind.MESSAGE else None
+        if exposure not in {one.name for one in self.report.exposures}:
+            self.report.exposures.append(
+                ExposureRecord(
+                    name=exposure,
+                    kind=kind.value,
+                    clients=self.settings.clients if clients is None else clients,
+                    rows=self.settings.rows_per_client if rows is None else rows,
+                )
+            )
         self.report.results.append(
             Result(
                 attack=attack.name,
                 exposure=exposure,
-                kind=kind.value,
-                mode=mode,
-                clients=self.settings.clients if clients is None else clients,
-                rows=self.settings.rows_per_client if rows is None else rows,
-                knowledge=attack.needs.value,
-                unit=attack.unit.value,
                 rule=rule,
                 limit_name="" if limit is None else limit.value,
                 limit=self.report.rule.limit_of(limit),
@@ -636,7 +650,12 @@ class _Rehearsal:
             return
         self._begin("noise: is it what is claimed?")
         hiding = tuple(mode for mode in self.settings.tried_modes if not in_the_clear(mode)) or (MASKED,)
-        self.report.noise += noise_evidence(self.bench.population, self.settings.tried_epsilon, self.bench.rng, hiding)
+        for one in noise_evidence(self.bench.population, self.settings.tried_epsilon, self.bench.rng, hiding):
+            if one.fault:
+                fault = Control(name=f"noise: {one.name}", title=one.title, caught=one.as_expected)
+                self.report.controls.append(fault)
+            else:
+                self.report.noise.append(one)
 
 
 def _against(attack: ExposureAttack[Any], column: Column) -> Score:

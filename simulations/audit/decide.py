@@ -75,45 +75,77 @@ class DecisionRule(Record, title="rule"):
         return None if limit is None else self.limits.get(limit.value)
 
 
+class ExposureRecord(Record, title="exposure"):
+    """One thing that was seen: a column of the report."""
+
+    name: str
+    """What reports call it: a mode, for its messages; or a total or a model in words."""
+    kind: str
+    """message, total, totals (several), noisy total or model."""
+    clients: Count
+    """Clients of the cohort."""
+    rows: Natural
+    """Rows behind it; for messages those of one client on average."""
+
+
 class Result(Record, title="result"):
     """What one attack learnt from one exposure."""
 
     attack: str
     """Name of the attack."""
     exposure: str
-    """What was seen, in words: a mode's messages, a total, a model."""
-    kind: str
-    """message, total, totals, noisy total or model."""
-    mode: str = ""
-    """The mode of a message; empty for totals and models, which are the same in every mode."""
-    clients: Count
-    """Clients of the cohort."""
-    rows: Natural
-    """Rows behind the exposure; for messages those of one client on average."""
-    knowledge: str
-    """What the attacker knew beforehand."""
-    unit: str
-    """Whom something is learnt about: a row, a site or the cohort."""
+    """Name of what was seen."""
     rule: Rule
     """By which rule it is judged."""
-    limit_name: str = ""
+    limit_name: str = Field(default="", exclude=True)
     """The number that is limited, by its name in the rule; empty for none."""
-    limit: NotNegative | None = None
-    """The owner's limit of it; null for none."""
-    score: Score | None
-    """The numbers; null where the attack was not tried."""
-    reason: str = ""
-    """Why it was not tried to its end; empty where it was."""
-    smallest_noticed: Part | None = None
+    limit: NotNegative | None = Field(default=None, exclude=True)
+    """The owner's limit of ``value``, by the rule; None for none."""
+    score: Score | None = Field(exclude=True)
+    """The numbers; None where the attack was not tried."""
+    reason: str = Field(default="", exclude=True)
+    """Why it was not tried to its end, which the report's limitations say too; empty where it was."""
+    noticed: Part | None = None
     """The smallest leak, as a part of the trials, that would have been noticed nine times out of ten; null for none."""
     outcome: Outcome = Outcome.SEEN
     """What it comes to."""
 
     @computed
-    def value(self) -> NotNegative | None:
-        """The number that a limit is compared with; null where it was not tried."""
-        number = self.number
-        return None if number is None else number.value
+    def hits(self) -> Natural | None:
+        """Trials in which the attack was right; null where it was not tried."""
+        return None if self.score is None else self.score.hits
+
+    @computed
+    def trials(self) -> Natural | None:
+        """Trials."""
+        return None if self.score is None else self.score.trials
+
+    @computed
+    def chance(self) -> Part | None:
+        """How often a guess that saw nothing is right; of an estimate its mean error."""
+        if self.score is None:
+            return None
+        return _short(self.score.chance if self.score.blind_error is None else min(1.0, self.score.blind_error))
+
+    @computed
+    def p_value(self) -> Part | None:
+        """How often a guess that saw nothing does at least as well."""
+        return None if self.score is None else _short(self.score.p_value)
+
+    @computed
+    def value(self) -> Part | None:
+        """The number that a limit is compared with; null where there was nothing to learn, or it was not tried."""
+        return None if self.number is None else _short(self.number.value)
+
+    @computed
+    def low(self) -> Part | None:
+        """Lower end of its 95 % interval."""
+        return None if self.number is None else _short(self.number.low)
+
+    @computed
+    def high(self) -> Part | None:
+        """Upper end."""
+        return None if self.number is None else _short(self.number.high)
 
     @property
     def number(self) -> Area | None:
@@ -129,6 +161,11 @@ class Result(Record, title="result"):
             above = (max(0.0, end - score.chance) for end in (score.rate, score.low, score.high))
             return Area(**dict(zip(("value", "low", "high"), above, strict=True)))
         return Area(value=score.rate, low=score.low, high=score.high)
+
+
+def _short(value: float) -> float:
+    """Return a number with the digits that say something."""
+    return float(f"{value:.3g}")
 
 
 def decided(results: Sequence[Result], rule: DecisionRule, working: Mapping[str, bool]) -> list[Result]:
@@ -149,7 +186,7 @@ def decided(results: Sequence[Result], rule: DecisionRule, working: Mapping[str,
 def _decided(one: Result, rule: DecisionRule, works: bool, leaks: bool, alpha: float) -> Result:
     score = one.score
     noticed = None if score is None else score.smallest_noticed(alpha)
-    changes: dict[str, object] = {"smallest_noticed": noticed}
+    changes: dict[str, object] = {"noticed": None if noticed is None else _short(noticed)}
     if score is None:
         changes["outcome"] = Outcome.SEEN if one.rule in (Rule.COMPARISON, Rule.KNOWN) else Outcome.NOT_DECIDED
     elif one.rule is Rule.CONTROL:

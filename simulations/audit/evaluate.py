@@ -17,8 +17,6 @@ CONFIDENCE = 0.95
 ALPHA = 1e-6
 """How often a planted fault, or an attack on messages in the clear, is called won by accident, at most."""
 POWER = 0.9
-FALSE_POSITIVE_RATES = (0.001, 0.01)
-"""At which a report says what part of the used rows is found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,19 +26,6 @@ class Picture:
     true: NDArray[np.int64] = field(repr=False)
     rebuilt: NDArray[np.int64] | None = field(repr=False)
     exact: bool
-
-
-class RocPoint(Record, title="true_positive_rate"):
-    """Membership at a low rate of false alarms."""
-
-    false_positive_rate: Part
-    """Largest part of the other rows that is accused."""
-    rate: Part
-    """Part of the used rows that is found."""
-    low: Part
-    """Lower end of its exact interval."""
-    high: Part
-    """Upper end."""
 
 
 class Area(Record, title="area"):
@@ -76,9 +61,9 @@ class Score(Record, title="score", arbitrary_types_allowed=True):
     """Scores that it gave to rows that were not."""
     outlying: tuple[tuple[float, ...], tuple[float, ...]] = Field(default=((), ()), repr=False, exclude=True)
     """Both kinds of scores, of the tenth of the rows that lies farthest from the public ones."""
-    error: NotNegative | None = None
+    error: NotNegative | None = Field(default=None, exclude=True)
     """Mean error of an estimate, for attacks that estimate a number; null for others."""
-    blind_error: NotNegative | None = None
+    blind_error: NotNegative | None = Field(default=None, exclude=True)
     """The same of an estimate by the public rows alone."""
     pictures: tuple[Picture, ...] = Field(default=(), repr=False, exclude=True)
     """Some rows, rebuilt."""
@@ -114,7 +99,7 @@ class Score(Record, title="score", arbitrary_types_allowed=True):
             pictures=tuple(picture for part in parts for picture in part.pictures),
         )
 
-    @computed
+    @property
     def rate(self) -> Part:
         """Hits / trials; 0 without trials."""
         return self.hits / self.trials if self.trials else 0.0
@@ -124,12 +109,12 @@ class Score(Record, title="score", arbitrary_types_allowed=True):
         """Clopper and Pearson's exact interval for the success rate."""
         return clopper_pearson(self.hits, self.trials)
 
-    @computed
+    @property
     def low(self) -> Part:
         """Lower end of the exact (Clopper-Pearson) interval of the success rate."""
         return self.interval[0]
 
-    @computed
+    @property
     def high(self) -> Part:
         """Its upper end."""
         return self.interval[1]
@@ -163,21 +148,15 @@ class Score(Record, title="score", arbitrary_types_allowed=True):
         """Whether the attack gave scores to rows of both kinds."""
         return bool(self.members and self.others)
 
-    @computed
+    @property
     def auc(self) -> Part | None:
         """Area under the ROC curve, for attacks that give every candidate a score; null for others."""
         return area_under_roc(self.members, self.others) if self.has_curve else None
 
-    @computed
+    @property
     def worst_tenth(self) -> Area | None:
         """The same for the tenth of the rows that lies farthest from the public ones; null where there is no such."""
         return Area.of(*self.outlying) if all(self.outlying) else None
-
-    @computed
-    def true_positive_rates(self) -> tuple[RocPoint, ...]:
-        """Part of the used rows that are found at low rates of false alarms; empty where auc is null."""
-        rates = FALSE_POSITIVE_RATES if self.has_curve else ()
-        return tuple(roc_point(self.members, self.others, rate) for rate in rates)
 
 
 def clopper_pearson(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -186,15 +165,6 @@ def clopper_pearson(hits: int, trials: int, confidence: float = CONFIDENCE) -> t
     low = float(stats.beta.ppf(tail, hits, trials - hits + 1)) if hits else 0.0
     high = float(stats.beta.ppf(1 - tail, hits + 1, trials - hits)) if hits < trials else 1.0
     return low, high
-
-
-def roc_point(members: Sequence[float], others: Sequence[float], false_positive_rate: float) -> RocPoint:
-    """The part of members above all but ``false_positive_rate`` of the others (Carlini et al., S&P 2022)."""
-    allowed = int(np.floor(false_positive_rate * len(others)))
-    threshold = np.sort(np.asarray(others))[::-1][allowed]
-    above = int(np.count_nonzero(np.asarray(members) > threshold))
-    low, high = clopper_pearson(above, len(members))
-    return RocPoint(false_positive_rate=false_positive_rate, rate=above / len(members), low=low, high=high)
 
 
 def area_under_roc(members: Sequence[float], others: Sequence[float]) -> float:

@@ -85,10 +85,6 @@ class NoiseEvidence(Record, title="noise"):
     """The mode of the sum under the noise."""
     clients: Natural
     """Clients of the rehearsed sums; all but the promised survivors stay away."""
-    composition: str
-    """How the claim follows."""
-    sampler: str
-    """Where the noise comes from."""
     canary_epsilon: NotNegative
     """Epsilon for the record that moves the noisy totals most, of rows that reach far beyond every bound: by the
     Gaussian curve for what it adds over the noise found, so that a clip that does not bound is seen."""
@@ -113,11 +109,6 @@ class NoiseEvidence(Record, title="noise"):
     """How likely noise of whole units has such low bits; floating-point noise has not."""
 
     @computed
-    def planted(self) -> bool:
-        """Whether a fault was planted."""
-        return bool(self.fault)
-
-    @computed
     def refuted(self) -> bool:
         """Whether anything contradicts the claim."""
         return (
@@ -131,13 +122,6 @@ class NoiseEvidence(Record, title="noise"):
     def as_expected(self) -> bool:
         """Whether the honest run stands, or the planted fault was caught."""
         return self.refuted == bool(self.fault)
-
-    @property
-    def words(self) -> str:
-        """The verdict."""
-        if self.fault:
-            return "planted fault, caught" if self.refuted else "PLANTED FAULT, MISSED"
-        return "THE CLAIM IS REFUTED" if self.refuted else "no evidence against the claim"
 
 
 def noise_evidence(
@@ -234,12 +218,6 @@ class _Setting:
             colluders=plan.colluders,
             mode=self.mode.name,
             clients=CLIENTS,
-            composition=f"{len(self.form.releases)} releases, whose zCDP adds up (Bun and Steinke, 2016).",
-            sampler=(
-                "the discrete Gaussian law (Canonne, Kamath and Steinke, 2020), exact but for a mass of 6e-43 beyond "
-                f"14 standard deviations, drawn by {_name_of(CoordinateNoise.draw)} from "
-                f"{_name_of(plan.noise_entropy(0))}."
-            ),
             canary_epsilon=self._worst_epsilon(sums),
             promise_epsilon=0.0 if fault else self.promise_epsilon(),
             beyond_bound=sum(self._is_beyond(last, part) for part in self.parts.values()),
@@ -397,11 +375,6 @@ class _Rehearsals:
 
 MOST_REHEARSALS = 40
 """Of a sum of few coordinates."""
-
-
-def _name_of(called: Callable[..., object]) -> str:
-    """What draws, by its own name, so that a report says if it is another one."""
-    return f"{called.__module__}.{getattr(called, '__qualname__', type(called).__qualname__)}"
 
 
 def _parties(

@@ -89,7 +89,7 @@ def _groups(public: Floats, rows: Floats) -> NDArray[np.intp]:
     for _ in range(GROUPS - 1):
         nearest = np.min([((public - centre) ** 2).sum(axis=1) for centre in centres], axis=0)
         centres.append(public[int(np.argmax(nearest))])
-    return np.argmin([((rows - centre) ** 2).sum(axis=1) for centre in centres], axis=0)
+    return np.asarray(np.argmin([((rows - centre) ** 2).sum(axis=1) for centre in centres], axis=0))
 
 
 ATTACK = GroupShare()
