@@ -44,6 +44,7 @@ from simulations.audit.columns import Column, has_many_sums
 from simulations.audit.decide import DecisionRule, ExposureRecord, Result, Rule, Verdict, decided, verdict_of
 from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Kind
+from simulations.audit.finished_run import FinishedRun, RunColumn, RunRecord
 from simulations.audit.negative_controls import Control, negative_controls
 from simulations.audit.noisy_totals import NoiseEvidence, noise_evidence
 from simulations.audit.population import MAX_CANDIDATES, Population
@@ -323,6 +324,8 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
     """The rows."""
     settings: SettingsRecord
     """What was audited."""
+    run: RunRecord | None = None
+    """The finished run whose totals and model were attacked; null where totals and models were rehearsed."""
     rule: DecisionRule
     """How results were judged."""
     attacks: tuple[AttackRecord, ...] = Field(min_length=1)
@@ -386,7 +389,12 @@ Tick = Callable[[str], None]
 
 
 def audit(
-    dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: None, *, plan: SignedPlan | None = None
+    dataset: Dataset,
+    settings: AuditSettings,
+    tick: Tick = lambda what: None,
+    *,
+    plan: SignedPlan | None = None,
+    run: FinishedRun | None = None,
 ) -> Audit:
     """Run everything that was asked for.
 
@@ -395,6 +403,9 @@ def audit(
         settings: what to audit.
         tick: told what comes next.
         plan: what the report is made for; None for no plan.
+        run: a finished run, whose own totals and model are attacked in place of rehearsed ones; messages are
+            rehearsed in its mode and at its cohort's size. The data set then has the rows of one owner: those of
+            training are in the run, those of testing are not.
 
     Raises:
         UsageError: more clients and rows than the data have, or a plan that is about another audit.
@@ -402,15 +413,23 @@ def audit(
     """
     started = time.perf_counter()
     tick("rows")
+    if run is not None:
+        settings = _as_in(run, dataset, settings)
     rng = np.random.default_rng(settings.seed)
     feature_format = settings.format_for(dataset)
     stated = SettingsRecord.of(settings, feature_format)
+    if run is not None:
+        stated = stated.model_copy(update={"learner": run.learner.name})
     code, document = code_version(), stated.to_document() | {"rule": settings.rule.to_document()}
     if other := [] if plan is None else [*plan.differences(code=code, data_sha256=dataset.sha256, settings=document)]:
         raise UsageError(f"this audit must be the one of its plan: {'; '.join(other)}")
     population = Population.of(dataset, rng)
     population.deal(settings.clients, settings.rows_per_client, np.random.default_rng(settings.seed))  # or refuse
-    learner = settings.learner.build(_learner_settings(dataset, settings, feature_format, len(population.candidates)))
+    learner = (
+        settings.learner.build(_learner_settings(dataset, settings, feature_format, len(population.candidates)))
+        if run is None
+        else run.learner
+    )
     bench = Bench.of(
         learner,
         population,
@@ -427,13 +446,22 @@ def audit(
         plan_sha256=None if plan is None else plan.sha256,
         dataset=DatasetRecord.of(dataset),
         settings=stated,
+        run=None if run is None else run.record,
         rule=settings.rule,
         attacks=tuple(map(AttackRecord.model_validate, attacks)),
     )
-    _Rehearsal(report=report, bench=bench, attacks=attacks, settings=settings, tick=tick).run()
+    _Rehearsal(report=report, bench=bench, attacks=attacks, settings=settings, tick=tick, finished=run).run()
     report.limitations += LIMITATIONS
     report.seconds = time.perf_counter() - started
     return report
+
+
+def _as_in(run: FinishedRun, dataset: Dataset, settings: AuditSettings) -> AuditSettings:
+    """Return settings that rehearse messages as the run had them: its mode, its cohort, as many rows as there are."""
+    clients = run.record.survivors
+    rows = min(settings.rows_per_client, max(2, len(dataset.x_train) // (2 * clients)))
+    modes = tuple(dict.fromkeys((MODES["plain"], run.mode)))
+    return replace(settings, modes=modes, clients=clients, rows_per_client=rows, cohorts=(), epsilon=())
 
 
 def _learner_settings(
@@ -457,6 +485,7 @@ class _Rehearsal:
     attacks: list[Attack]
     settings: AuditSettings
     tick: Tick
+    finished: FinishedRun | None = None
 
     def run(self) -> None:
         """Attack messages, then totals and models, then plant faults, and decide."""
@@ -471,7 +500,8 @@ class _Rehearsal:
         self._begin("planted faults of masks")
         self.report.controls += negative_controls(self.bench, max(3, self.settings.trials))
         for control in self.report.controls:
-            working |= {name: score.leaked for name, score in control.scores.items()}
+            for name, score in control.scores.items():  # one fault that it notices shows that it works
+                working[name] = working.get(name, False) or score.leaked
         self._noise()
         self.report.results = decided(self.report.results, self.report.rule, working)
 
@@ -496,8 +526,13 @@ class _Rehearsal:
                 play=partial(attack.play, bench, mode, self.settings.trials),
             )
 
-    def _columns(self) -> Iterator[tuple[Column, Rule]]:
-        """Yield totals, models, and totals with noise, of the owner's cohort first."""
+    def _columns(self) -> Iterator[tuple[Column | RunColumn, Rule]]:
+        """Yield totals, models, and totals with noise, of the owner's cohort first; or those of a finished run."""
+        if self.finished is not None:
+            own = self.bench.population.dataset
+            for column in self.finished.columns(own, self.bench.feature_format, self.bench.rng):
+                yield column, Rule.MAY_BE_SEEN
+            return
         sizes = dict.fromkeys((self.settings.clients, *self.settings.cohorts))
         kinds = [Kind.TOTAL, *([Kind.TOTALS] if has_many_sums(self.bench) else []), Kind.MODEL]
         for clients in sizes:
@@ -533,7 +568,7 @@ class _Rehearsal:
         )
         return Column(kind=Kind.NOISY_TOTAL, bench=bench, clients=clients, plan=plan)
 
-    def _seen(self, column: Column, rule: Rule) -> None:
+    def _seen(self, column: Column | RunColumn, rule: Rule) -> None:
         """Every attack that reads this kind of exposure, and what a server's disclosure checks say of it."""
         readers = [one for one in self.attacks if isinstance(one, ExposureAttack) and column.kind in one.sees]
         if not readers:
@@ -568,6 +603,7 @@ class _Rehearsal:
                 _rule_of(expectation, None),
                 exposure=f"total of {self.settings.clients} clients under a crafted map",
                 kind=Kind.TOTALS,
+                rows=self.settings.clients * self.settings.rows_per_client,
                 play=partial(attack.play, self.bench, None, self.settings.trials),
             )
 
@@ -658,7 +694,7 @@ class _Rehearsal:
                 self.report.noise.append(one)
 
 
-def _against(attack: ExposureAttack[Any], column: Column) -> Score:
+def _against(attack: ExposureAttack[Any], column: Column | RunColumn) -> Score:
     return attack.against(attack.targets(column), column.bench.rng)
 
 
@@ -669,7 +705,7 @@ def _rule_of(expectation: Expectation, mode: Mode | None) -> Rule:
     return Rule.CONTROL if expectation is Expectation.LEAKS and in_clear else Rule.KNOWN
 
 
-def _checked(column: Column) -> CheckRecord:
+def _checked(column: Column | RunColumn) -> CheckRecord:
     """Ask the release policy that a server has by default about a total."""
     seen, _, _ = column.standard
     vector, bench = seen.read(), column.bench

@@ -22,6 +22,7 @@ from analytic_secagg.site.key_files import read_secret
 from secagg import IdentityKey
 from simulations.audit.audit import AuditSettings, audit
 from simulations.audit.decide import Verdict
+from simulations.audit.finished_run import FinishedRun
 from simulations.command_line.progress import SILENT_SECONDS
 from simulations.command_line.shared_arguments import DataOptions
 from simulations.report.audit_findings import print_audit
@@ -63,6 +64,14 @@ class AuditOptions:
 
     data: DataOptions = part(DataOptions, "data")
     settings: AuditSettings = part(AuditSettings, "what is audited")
+    finished_run: Path | None = option(
+        "the folder of a finished run: attack its own totals and model in place of rehearsed ones, knowing your own "
+        "rows (--data: x_train is in the run, x_test is not)",
+        file,
+        flag="--run",
+        default=None,
+        metavar="FOLDER",
+    )
     output: OutputOptions = part(OutputOptions, "output")
 
     def __post_init__(self) -> None:
@@ -87,6 +96,7 @@ def run(options: AuditOptions) -> int:
         raise UsageError(
             f"attacks look for rows of classes; {dataset.name} has real targets or several a row: name data with labels"
         )
+    finished = None if options.finished_run is None else FinishedRun.read(options.finished_run)
     settings, begun = options.settings, False
     console, started = Console(file=sys.stderr), time.monotonic()
     with console.status("audit") as status:
@@ -96,12 +106,12 @@ def run(options: AuditOptions) -> int:
             nonlocal begun
             if not begun:
                 begun = True
-                _print_heading(settings, dataset)
+                _print_heading(settings, dataset, options.finished_run)
             status.update(f"audit: {what}")
             if not console.is_terminal and (passed := time.monotonic() - started) > SILENT_SECONDS:
                 console.print(f"audit, after {passed:.0f} s: {what}")
 
-        report = audit(dataset, settings, tell, plan=plan)
+        report = audit(dataset, settings, tell, plan=plan, run=finished)
     try:
         if json_file:
             json_file.write(signed_report(report.to_document(), identity) if identity else report.to_json())
@@ -114,15 +124,12 @@ def run(options: AuditOptions) -> int:
     return 0 if report.decision is Verdict.PASSED else 1
 
 
-def _print_heading(settings: AuditSettings, dataset: Dataset) -> None:
-    """Say at once what is audited; the verdicts follow when all sums are made."""
+def _print_heading(settings: AuditSettings, dataset: Dataset, run: Path | None) -> None:
+    """Say at once what is audited; the decision follows when all sums are made."""
+    cohort = f"{settings.clients} clients with about {settings.rows_per_client} rows each"
+    what = f"{settings.learner.name} on {dataset.name}: {cohort}" if run is None else f"the run in {run.name}"
     with suppress(BrokenPipeError):  # nobody reads it; the files are still wanted
-        print(
-            f"audit of {settings.learner.name} on {dataset.name}: {settings.sessions} cohorts of {settings.clients} "
-            f"clients with about {settings.rows_per_client} rows each, "
-            f"format {settings.format_for(dataset)}, seed {settings.seed}",
-            flush=True,
-        )
+        print(f"audit of {what}, format {settings.format_for(dataset)}, seed {settings.seed}", flush=True)
 
 
 COMMAND = Command(

@@ -54,7 +54,7 @@ class DecisionRule(Record, title="rule"):
 
     family_error: Part = 1e-3
     """How often one or more of all results that must hide something are called a leak by accident (Holm, 1979)."""
-    notices: Part = 0.6
+    notices: Part = 0.7
     """A result that would not have noticed a leak in this part of the trials, nine times out of ten, is not decided."""
     notices_coins: Part = 0.75
     """The same for attacks that a blind guess wins half of the time."""

@@ -29,8 +29,15 @@ BAD = (Outcome.LEAK, Outcome.OVER)
 
 
 def sentences(audit: Audit) -> list[Finding]:
-    """Return what is learnt from messages, from the total and from the model, one finding each, and what to do."""
-    return [*_about_messages(audit), *_about_seen(audit), *_about_noise(audit), *_about_controls(audit)]
+    """Return what is learnt from messages, from the total and from the model, one finding each; then what else is."""
+    return [
+        *_about_messages(audit),
+        *_about_seen(audit),
+        *_about_noise(audit),
+        *_about_coalitions(audit),
+        *_about_controls(audit),
+        *_about_what_is_known(audit),
+    ]
 
 
 # Messages
@@ -60,17 +67,9 @@ def _about_messages(audit: Audit) -> Iterator[Finding]:
             f"{len(hidden)} attacks. The weakest attack would have noticed a leak that helps in {_of_100(weakest)} of "
             "100 tries. Nothing to do.",
         )
-    clear = [one for one in audit.results if one.rule is Rule.CONTROL and one.outcome is Outcome.WON]
-    if clear:
-        yield (
-            Mark.NOTICE,
-            f"Messages without protection ({clear[0].exposure}): {len(clear)} attacks win, up to every row of a "
-            "client, as they must. It is here to show that the attacks work; do not use it with people's data.",
-        )
-    open_ = [one for one in audit.results if one.rule is Rule.KNOWN and one.score and one.score.leaked]
-    for one in open_:
-        if words := find_attack(one.attack).if_open:
-            yield Mark.NOTICE, f"Messages ({one.exposure}): {words}."
+
+
+def _about_coalitions(audit: Audit) -> Iterator[Finding]:
     wrong = [f"{one.mode}: {one.coalition}" for one in audit.coalitions if not one.as_stated]
     if wrong:
         yield (
@@ -183,6 +182,20 @@ def _about_controls(audit: Audit) -> Iterator[Finding]:
         )
     elif audit.controls:
         yield Mark.FINE, f"All {len(audit.controls)} faults that were planted on purpose were noticed."
+
+
+def _about_what_is_known(audit: Audit) -> Iterator[Finding]:
+    clear = [one for one in audit.results if one.rule is Rule.CONTROL and one.outcome is Outcome.WON]
+    if clear:
+        yield (
+            Mark.NOTICE,
+            f"Messages without protection ({clear[0].exposure}): {len(clear)} attacks win, up to every row of a "
+            "client, as they must. It is here to show that the attacks work; do not use it with people's data.",
+        )
+    open_ = [one for one in audit.results if one.rule is Rule.KNOWN and one.score and one.score.leaked]
+    for one in open_:
+        if words := find_attack(one.attack).if_open:
+            yield Mark.NOTICE, f"Messages ({one.exposure}): {words}."
 
 
 def promise(one: NoiseEvidence) -> str:

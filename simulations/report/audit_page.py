@@ -41,7 +41,8 @@ def to_html(audit: Audit, *, pictures: bool = False) -> str:
     return render(
         "audit.html",
         filters={},
-        title=f"Privacy audit: {audit.settings.learner} on {audit.dataset.name}",
+        title=f"Privacy audit: {audit.settings.learner} on {audit.dataset.name}"
+        + (", a finished run" * bool(audit.run)),
         audit=audit,
         settings=audit.settings,
         decision=DECISIONS[audit.decision],
