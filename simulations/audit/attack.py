@@ -1,4 +1,4 @@
-"""The one interface of all attacks: an attack plays against a mode, and says itself what must come of it."""
+"""The one interface of all attacks: what an attack sees and needs, its guess, its score, and what must come of it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from analytic_secagg.modes import MODES, Mode
 from secagg import PartyId
 from secagg.layout import IntVector
 from simulations.audit.evaluate import Picture, Score, paired
-from simulations.audit.population import EnteringRows, IntRows, Labels, Truth
-from simulations.audit.view import SERVER_ALONE, AdversaryView, Coalition, Reading, RecordedSum, reading_of, view_of
+from simulations.audit.exposure import Exposure, Kind
+from simulations.audit.knowledge import Knowledge, Known
+from simulations.audit.population import EnteringRows, Indices, IntRows, Labels, Truth
+from simulations.audit.view import SERVER_ALONE, Coalition, Reading, RecordedSum
 from simulations.audit.workbench import Bench, Run
 from simulations.report.document import Natural, Record, computed
 
 G = TypeVar("G")
 
 MASKED = MODES["masked"]
-"""The mode whose totals are attacked: every mode releases the same ones."""
+"""The mode that faults are planted in: every mode releases the same totals."""
 
 VICTIM = 2
 """The client that an attack on one client of a cohort is after."""
@@ -33,8 +36,29 @@ PICTURES = 6
 """Rows that one score shows."""
 
 
+class Unit(StrEnum):
+    """Whom an attack learns something about."""
+
+    ROW = "row"
+    SITE = "site"
+    COHORT = "cohort"
+
+
+class Limit(StrEnum):
+    """Of which number of a total or a model an owner may state a limit; a decision rule has each by this name."""
+
+    REBUILT_ROWS = "rebuilt_rows"
+    """Rows that come out exactly, with their labels."""
+    MEMBERSHIP = "membership"
+    """The area under the ROC curve of whether a row was used, for the tenth of the rows that lies farthest out."""
+    ATTRIBUTE = "attribute"
+    """How often a hidden value of a known row is told from another one, above a guess that saw nothing."""
+    GROUP_SHARE = "group_share"
+    """The mean error of the part of all rows that belongs to a group: the limit is the least that it must be."""
+
+
 class Expectation(StrEnum):
-    """What a report says if a cell does not turn out so."""
+    """What a report says if an attack does not turn out so."""
 
     LEAKS = "leaks"
     HIDDEN = "hidden"
@@ -42,7 +66,7 @@ class Expectation(StrEnum):
 
 
 class NotTriedError(Exception):
-    """An attack could not be tried, for the reason that a report then gives instead of a verdict."""
+    """An attack could not be tried, for the reason that a report then gives instead of an outcome."""
 
 
 class TooLargeError(NotTriedError):
@@ -60,8 +84,18 @@ class CoalitionScore(Record, title="coalition"):
     """Parties beside the server."""
     should_break: bool
     """Whether the protocol states that this coalition is too large."""
-    score: Score
+    score: Score = Field(exclude=True)
     """Over the clients outside the coalition."""
+
+    @computed
+    def opened(self) -> Natural:
+        """Messages that it opened."""
+        return self.score.hits
+
+    @computed
+    def tried(self) -> Natural:
+        """Messages that it tried to open."""
+        return self.score.trials
 
     @computed
     def as_stated(self) -> bool:
@@ -71,29 +105,28 @@ class CoalitionScore(Record, title="coalition"):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
-    """What came of an attack in one column of the verdict matrix.
+    """What came of an attack against one mode, or against totals.
 
     Args:
-        score: the cell.
+        score: the numbers.
         coalitions: for an attack that coalitions make, each of them.
-        by_sums: for an attack on many sums, the score by how many of them were used.
     """
 
     score: Score
     coalitions: tuple[CoalitionScore, ...] = ()
-    by_sums: Mapping[int, Score] = field(default_factory=dict)
 
 
 class Attack(ABC):
-    """One attack: a line of the verdict matrix.
+    """One attack: a line of the report.
 
     Attributes:
         name: what the command line and people call it.
-        former_name: what it was called before; JSON reports keep that name, and the command line still takes it.
-        title: a line of the matrix, in words that a person who is no cryptographer understands.
+        former_name: what it was called before; the command line still takes it.
+        title: what is attacked, in words that a person who is no cryptographer understands.
         explanation: what the attacker does, what counts as success and what chance is, in two or three sentences.
-        by_cohort: whether reports show how it fares against totals as the cohort grows.
-        by_rows: whether reports show how it fares against a plain message as a client holds more rows.
+        needs: what it knows beforehand.
+        unit: whom it learns something about.
+        limit: which number of a total or a model an owner may limit; None where such numbers are reported only.
         if_open: what to say of a mode that promises nothing against it and in which it wins.
     """
 
@@ -101,20 +134,23 @@ class Attack(ABC):
     former_name: str = ""
     title: str
     explanation: str
-    by_cohort: bool = False
-    by_rows: bool = False
+    needs: Knowledge = Knowledge.ALL_BUT_ONE
+    unit: Unit = Unit.SITE
+    limit: Limit | None = None
     if_open: str = ""
 
-    @property
-    def json_name(self) -> str:
-        """Its name in JSON reports."""
-        return self.former_name or self.name
-
     def expected(self, mode: Mode | None) -> Expectation | None:
-        """What must come of it in a mode, or, for no mode, in the column of the total; None where it does not apply."""
+        """Return what must come of it in a mode, or, for no mode, of totals; None where it does not apply."""
         if mode is None:
             return None
         return Expectation.LEAKS if in_the_clear(mode) else Expectation.HIDDEN
+
+    def control(self, bench: Bench, trials: int) -> Score | None:
+        """Attack where nothing protects and it must win, for an attack that does not apply to messages in the clear.
+
+        None where a planted fault shows that it works, or where there is no such place.
+        """
+        return None
 
     @abstractmethod
     def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
@@ -122,7 +158,7 @@ class Attack(ABC):
 
         Args:
             bench: rows, and sums of them.
-            mode: of the sums; None for the column of the total.
+            mode: of the sums; None for totals, which are the same in every mode.
             trials: how many sums to make, for an attack that needs its own.
 
         Raises:
@@ -131,26 +167,44 @@ class Attack(ABC):
 
 
 class Guesser(Protocol[G]):
-    """The two halves of an attack: ``guess`` sees the view alone, ``score`` sees the guess and the truth."""
+    """The two halves of an attack: ``guess`` gets the exposure alone, ``score`` the guess and the truth."""
+
+    needs: Knowledge = Knowledge.ALL_BUT_ONE
 
     @abstractmethod
-    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> G:
-        """What the attacker says about a client's rows, or, for no client, about all that the total holds."""
+    def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> G:
+        """Return what the attacker concludes about a client's rows, or about all rows of a total or a model."""
 
     @abstractmethod
     def score(self, guess: G, truth: Truth, rng: np.random.Generator) -> Score:
-        """How good that is."""
+        """Return how good that is."""
 
 
-def attacked(
-    attack: Guesser[Any], view: AdversaryView, target: PartyId | None, truth: Truth, rng: np.random.Generator
-) -> Score:
-    """Guess, then score: nothing of the truth reaches the guess."""
-    return attack.score(attack.guess(view, target, rng), truth, rng)
+def attacked(attack: Guesser[Any], seen: Exposure, known: Known, truth: Truth, rng: np.random.Generator) -> Score:
+    """Guess, then score: nothing of the truth reaches the guess, and no more than the attack needs."""
+    return attack.score(attack.guess(seen, known.granted(attack.needs), rng), truth, rng)
 
 
-_Target = tuple[AdversaryView, PartyId | None, Truth]
-"""What is seen, whose rows are wanted (nobody's in particular: the total's), and what is true of them."""
+Target = tuple[Exposure, Known, Truth]
+"""What is seen, what is known beforehand, and what is true of the rows behind it."""
+
+
+class Column(Protocol):
+    """What is meant to be seen of cohorts of one size, such as their totals; see ``columns.Column``."""
+
+    @property
+    def bench(self) -> Bench:
+        """Rows and learner."""
+
+    @property
+    def standard(self) -> Target:
+        """The exposure that most attacks share."""
+
+    def cohort(self) -> dict[PartyId, Indices]:
+        """Deal rows to a cohort."""
+
+    def target(self, cohort: dict[PartyId, Indices]) -> Target:
+        """Return what is seen of these clients' rows."""
 
 
 class SentAttack(Attack):
@@ -170,48 +224,43 @@ class SentAttack(Attack):
         return Outcome(score=self.against_messages(bench, bench.runs(mode)))
 
 
-class MessageAttack(SentAttack, Guesser[G]):
-    """An attack on the one message that carries a client's vector, and perhaps on the total in its place.
+class ExposureAttack(SentAttack, Guesser[G]):
+    """An attack on whatever exposure it can read: messages, totals with and without noise, models.
+
+    This is the class for an attack of one's own: give ``name``, ``title``, ``explanation``, ``sees`` and ``needs``, and
+    write ``guess`` and ``score``. A file of ``simulations/audit/attacks`` with such an object named ``ATTACK``, or an
+    entry point of another package, is all that it takes.
 
     Attributes:
-        on_totals: whether it makes sense against a total; others ask for what a total is made to show.
+        sees: the kinds of exposures that it makes sense for.
     """
 
-    on_totals: bool = False
+    sees: frozenset[Kind] = frozenset({Kind.MESSAGE})
 
     def expected(self, mode: Mode | None) -> Expectation | None:
-        """As every attack; nothing is promised of a total."""
+        """Return that messages must hide it; of totals and models nothing is promised but an owner's limits."""
         if mode is None:
-            return Expectation.OPEN if self.on_totals else None
-        return super().expected(mode)
-
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
-        """Attack the bench's cohorts, or their totals."""
-        if mode is None:
-            return Outcome(score=self._pooled(bench, self._totals(bench)))
-        return super().play(bench, mode, trials)
+            return Expectation.OPEN if self.sees - {Kind.MESSAGE} else None
+        return super().expected(mode) if Kind.MESSAGE in self.sees else None
 
     def against_messages(self, bench: Bench, runs: list[Run]) -> Score:
         """Attack each message by itself."""
-        return self._pooled(bench, self._messages(bench, runs))
+        return self.against(_messages(bench, runs), bench.rng)
 
-    def _messages(self, bench: Bench, runs: list[Run]) -> Iterator[_Target]:
-        for cohort, recorded in runs:
-            view = view_of((recorded,), SERVER_ALONE, bench.known(bench.worlds(recorded.inputs)))
-            for party, indices in cohort.items():
-                yield view, party, bench.truth(indices, recorded.inputs[party])
+    def targets(self, column: Column) -> Iterator[Target]:
+        """Yield what it attacks of a column: the exposure that all attacks share, unless it needs others."""
+        yield column.standard
 
-    def _totals(self, bench: Bench) -> Iterator[_Target]:
-        for cohort, recorded in bench.runs(bench.totals_of):
-            released = recorded.released()
-            truth = bench.truth(np.concatenate([cohort[party] for party in released.survivors]), released.total)
-            yield view_of((recorded,), SERVER_ALONE, bench.known()), None, truth
+    def against(self, targets: Iterable[Target], rng: np.random.Generator) -> Score:
+        """Attack exposures one by one and pool the scores.
 
-    def _pooled(self, bench: Bench, targets: Iterable[_Target]) -> Score:
+        Raises:
+            TooLargeError: some were too large, and nothing leaked from the others.
+        """
         scores, too_large = list[Score](), list[str]()
-        for view, party, truth in targets:
+        for seen, known, truth in targets:
             try:
-                scores.append(attacked(self, view, party, truth, bench.rng))
+                scores.append(attacked(self, seen, known, truth, rng))
             except TooLargeError as reason:
                 too_large.append(str(reason))
         score = Score.pooled(scores)
@@ -221,13 +270,21 @@ class MessageAttack(SentAttack, Guesser[G]):
         return score
 
 
+def _messages(bench: Bench, runs: list[Run]) -> Iterator[Target]:
+    for cohort, recorded in runs:
+        known = bench.known(bench.worlds(recorded.inputs))
+        for party, indices in cohort.items():
+            seen = Exposure.of((recorded,), party, learner=bench.learner)
+            yield seen, known, bench.truth(indices, recorded.inputs[party])
+
+
 @dataclass(frozen=True, kw_only=True)
-class ReadingAttack(MessageAttack[Any]):
-    """An attack that takes a message, or a total, for a Gram and a cross-correlation: all of it is in its fields.
+class ReadingAttack(ExposureAttack[Any]):
+    """An attack that takes a vector for a Gram and a cross-correlation: all of it is in its fields.
 
     Args:
-        name, title, explanation, on_totals, by_cohort, by_rows: as of every attack on a message.
-        read: what a reading says, to an adversary that knows candidate rows.
+        name, title, explanation, needs, unit, limit, sees: as of every attack on an exposure.
+        read: what the attacker concludes from a reading and the rows that it knows.
         scored: how good that is; it gets None where there was no reading.
         sure: whether it wins over every message in the clear.
     """
@@ -237,23 +294,28 @@ class ReadingAttack(MessageAttack[Any]):
     explanation: str
     read: Callable[[Reading, EnteringRows], Any]
     scored: Callable[[Any, Truth, np.random.Generator], Score]
-    on_totals: bool = False
-    by_cohort: bool = False
-    by_rows: bool = False
+    needs: Knowledge = Knowledge.NOTHING
+    unit: Unit = Unit.SITE
+    limit: Limit | None = None
+    sees: frozenset[Kind] = frozenset({Kind.MESSAGE})
     sure: bool = True
 
     def expected(self, mode: Mode | None) -> Expectation | None:
-        """As every attack on a message; nothing is promised in the clear where it is not sure."""
+        """Return what every attack on an exposure does; nothing is promised in the clear where it is not sure."""
         return Expectation.OPEN if mode and not self.sure and in_the_clear(mode) else super().expected(mode)
 
-    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> Any:
-        """What the reading says; None where there is none."""
-        reading = reading_of(view, target)
-        return None if reading is None else self.read(reading, view.known.rows)
+    def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> Any:
+        """Return what the reading tells; None where there is none."""
+        reading = seen.reading
+        return None if reading is None else self.read(reading, known.rows)
 
     def score(self, guess: Any, truth: Truth, rng: np.random.Generator) -> Score:
-        """How good that is."""
+        """Return how good that is."""
         return self.scored(guess, truth, rng)
+
+
+TOTALS = frozenset({Kind.TOTAL, Kind.NOISY_TOTAL})
+ANY_SUM = TOTALS | {Kind.MESSAGE}
 
 
 class VectorGuesser(Guesser[IntVector | None]):
@@ -290,8 +352,9 @@ class VictimAttack(Attack, Guesser[G]):
                 break
             cohort = bench.cohort(self.cohort_size)
             vectors = bench.vectors(cohort)
-            view = view_of(self.sums(bench, mode, vectors), self.coalition, bench.known())
-            scores.append(attacked(self, view, VICTIM, bench.truth(cohort[VICTIM], vectors[VICTIM]), bench.rng))
+            seen = Exposure.of(self.sums(bench, mode, vectors), coalition=self.coalition)
+            truth = bench.truth(cohort[VICTIM], vectors[VICTIM])
+            scores.append(attacked(self, seen, bench.known(), truth, bench.rng))
         return Outcome(score=Score.pooled(scores))
 
 
@@ -312,8 +375,10 @@ def in_the_clear(mode: Mode) -> bool:
 
 def score_members(guess: NDArray[np.float64] | None, truth: Truth, rng: np.random.Generator) -> Score:
     """Pairs of a row that was used and one that was not, by a guess that gives every candidate a score."""
-    scores = np.zeros(len(truth.is_member)) if guess is None else guess
-    return paired(list(scores[truth.is_member]), list(scores[~truth.is_member]), rng)
+    scores, member, far = np.zeros(len(truth.is_member)) if guess is None else guess, truth.is_member, truth.is_outlying
+    score = paired(list(scores[member]), list(scores[~member]), rng)
+    outlying = tuple(map(float, scores[member & far])), tuple(map(float, scores[~member & far]))
+    return score.model_copy(update={"outlying": outlying})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,52 +1,61 @@
-"""The audit: every attack against every mode on real rows, with controls, and what stays in a total."""
+"""The audit: what each attacker learns from each thing that a federation shows, by a rule that was fixed before."""
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, PlainSerializer
+from pydantic import Field
 
 from analytic.row_format import RowFormat
 from analytic_secagg.audit_plan import SignedPlan
 from analytic_secagg.code_version import code_version
-from analytic_secagg.console.arguments import budgets, count, items, natural, parse_options, whole, wholes
+from analytic_secagg.console.arguments import budgets, count, items, natural, number, parse_options, whole, wholes
 from analytic_secagg.console.declaration import option
 from analytic_secagg.datasets import Dataset
-from analytic_secagg.errors import UsageError
+from analytic_secagg.errors import FederationError, UsageError
 from analytic_secagg.learners import LEARNERS, LearnerEntry, LearnerSettings, find_learner
-from analytic_secagg.modes import MODES, Mode
+from analytic_secagg.modes import MODES, Mode, choose_modes
+from analytic_secagg.privacy import PrivacyPlan
+from analytic_secagg.release import Concern, ReleasePolicy, ReleaseRefusedError
 from secagg.config import MAX_CLIENTS
+from secagg.dp import PrivacyError
 from simulations.audit.attack import (
     MASKED,
     PROBE,
     Attack,
     CoalitionScore,
     Expectation,
+    ExposureAttack,
+    Limit,
     NotTriedError,
     TooLargeError,
     in_the_clear,
 )
-from simulations.audit.attacks.membership import MEMBERSHIP
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks, find_attack
-from simulations.audit.evaluate import ALPHA, CONFIDENCE, Score, Verdict
+from simulations.audit.columns import Column, has_many_sums
+from simulations.audit.decide import DecisionRule, ExposureRecord, Result, Rule, Verdict, decided, verdict_of
+from simulations.audit.evaluate import Score
+from simulations.audit.exposure import Kind
+from simulations.audit.finished_run import FinishedRun, RunColumn, RunRecord
 from simulations.audit.negative_controls import Control, negative_controls
 from simulations.audit.noisy_totals import NoiseEvidence, noise_evidence
 from simulations.audit.population import MAX_CANDIDATES, Population
 from simulations.audit.workbench import Bench, give_memory_back
-from simulations.command_line.shared_arguments import format_option, modes_option
+from simulations.command_line.shared_arguments import format_option
 from simulations.report.document import (
     Count,
     DatasetRecord,
     FormatName,
     Natural,
     NotNegative,
-    Part,
     Positive,
     Record,
     Sha256,
@@ -54,16 +63,24 @@ from simulations.report.document import (
     versions,
 )
 
+DEFAULT_MODES = ("plain", "masked", "bfv")
+"""Without protection, with masks, and with encryption; all others cost more time and promise no more."""
+
 MOST_COLLUDERS = 6
 """Of the seven clients of the sum that coalitions are tried on, one is attacked."""
+
+LEAST_MESSAGES = 30
+"""Of a mode that are attacked: fewer would show too little, and in the clear as many are enough."""
+
+CONTROL_CLIENTS = 2
+"""Of the totals and models in which attacks on them must win: a total of two clients shows most."""
 
 AtLeastTwo = Annotated[int, Field(ge=2)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """What to audit, as the command line takes it; ``row_counts`` are the rows per client of the curve of what a plain
-    message gives away.
+    """What to audit, as the command line takes it.
 
     Raises:
         UsageError: a number out of range, or nothing to do.
@@ -76,7 +93,13 @@ class AuditSettings:
         metavar="NAME",
         shown="afl",
     )
-    modes: tuple[Mode, ...] = modes_option()
+    modes: tuple[Mode, ...] = option(
+        f"out of {', '.join(MODES)}, or all",
+        lambda text: choose_modes(None if text == "all" else items(text)),
+        default=choose_modes([name for name in DEFAULT_MODES if MODES[name].installed]),
+        metavar="MODE,...",
+        shown=", ".join(DEFAULT_MODES),
+    )
     own: tuple[str, ...] = option(
         "helpers=N or corrupt=F of a mode with helpers; a committee has 4, one of whom may collude, if nothing is said",
         str,
@@ -92,20 +115,21 @@ class AuditSettings:
         metavar="NAME,...",
         shown="all",
     )
-    clients: int = option("clients of a cohort", lambda text: whole(text, at_least=2, at_most=MAX_CLIENTS), default=20)
+    clients: int = option(
+        "clients of your cohort", lambda text: whole(text, at_least=2, at_most=MAX_CLIENTS), default=20
+    )
     rows_per_client: int = option(
         "rows of a client, on average",
         lambda text: whole(text, at_least=2, at_most=MAX_CANDIDATES),
         flag="--rows",
-        default=12,
+        default=40,
     )
     cohorts: tuple[int, ...] = option(
-        "cohort sizes whose totals are attacked",
+        "further cohort sizes whose totals and models are attacked, for comparison",
         lambda text: wholes(text, at_least=2, at_most=MAX_CLIENTS),
-        default=(2, 5, 20, 100),
+        default=(5,),
         metavar="N,...",
     )
-    row_counts: tuple[int, ...] = (3, 6, 12, 24, 40, 60, 100)
     coalitions: tuple[int, ...] | None = option(
         "numbers of clients that collude with the server of a masked sum, in a cohort of its own of 7 clients, "
         "whatever --clients says",
@@ -115,7 +139,9 @@ class AuditSettings:
         shown="all",
     )
     sessions: int = option(
-        "cohorts that every attack on a message is tried on: more of them notice smaller leaks", count, default=2
+        "cohorts that every attack on a protected message is tried on: more of them notice smaller leaks",
+        count,
+        default=2,
     )
     trials: int = option("sums made for each attack that needs its own", count, default=5)
     epsilon: tuple[float, ...] | None = option(
@@ -123,7 +149,16 @@ class AuditSettings:
         lambda text: () if text == "none" else budgets(text),
         default=None,
         metavar="E,...",
-        shown="1,8",
+        shown="8",
+    )
+    limits: tuple[tuple[str, float | None], ...] = option(
+        f"how much totals and models may show, as NAME=NUMBER or NAME=none: {', '.join(Limit)}",
+        lambda text: _limit(text),
+        default=(),
+        flag="--limit",
+        metavar="NAME=X",
+        repeated=True,
+        shown="rebuilt_rows=0.01, membership=0.9, attribute=0.2, group_share=none",
     )
     feature_format: RowFormat | None = format_option("all rows")
     seed: int = option(
@@ -138,7 +173,7 @@ class AuditSettings:
         if not all(math.isfinite(epsilon) and epsilon > 0 for epsilon in self.tried_epsilon):
             raise UsageError(f"an epsilon is a finite number above 0, not {self.epsilon}")
         numbers = (self.clients - 1, self.rows_per_client - 1, self.sessions, self.trials, self.seed + 1)
-        if min(numbers) < 1 or min((*self.cohorts, 2)) < 2 or min((*self.row_counts, 1)) < 1:
+        if min(numbers) < 1 or min((*self.cohorts, 2)) < 2:
             raise UsageError(
                 "an audit needs at least 2 clients a cohort, 2 rows per client, 1 session, 1 trial and a seed >= 0"
             )
@@ -146,10 +181,16 @@ class AuditSettings:
 
     @property
     def tried_epsilon(self) -> tuple[float, ...]:
-        """The epsilons that were asked for; 1 and 8 if nothing was said and all attacks are tried."""
+        """The epsilons that were asked for; 8 if nothing was said and all attacks are tried."""
         if self.epsilon is not None:
-            return self.epsilon
-        return (1.0, 8.0) if self.attacks == choose_attacks(None) else ()
+            return tuple(sorted(self.epsilon))
+        return (8.0,) if self.attacks == choose_attacks(None) else ()
+
+    @property
+    def rule(self) -> DecisionRule:
+        """The decision rule with the limits that were stated."""
+        standard = DecisionRule()
+        return standard.model_copy(update={"limits": standard.limits | dict(self.limits)})
 
     def format_for(self, dataset: Dataset) -> RowFormat:
         """Return the format that was asked for, or one that covers all rows."""
@@ -165,6 +206,18 @@ class AuditSettings:
         given = parse_options(self.own, [mode for mode in self.modes if mode.options])
         chosen = {mode.name: given.get(mode.name) or _as_deployed(mode) for mode in self.modes}
         return tuple(mode.with_options(**chosen[mode.name]) for mode in self.modes)
+
+
+def _limit(text: str) -> tuple[str, float | None]:
+    """Read the limit of one number.
+
+    Raises:
+        UsageError: there is no such number, or it is none that can be a limit.
+    """
+    name, _, value = text.partition("=")
+    if name not in {limit.value for limit in Limit}:
+        raise UsageError(f"a limit is NAME=NUMBER with a name out of {', '.join(Limit)}, not {text!r}")
+    return name, None if value == "none" else number(value, "a number from 0 to 1, or none", lambda one: 0 <= one <= 1)
 
 
 def _as_deployed(mode: Mode) -> dict[str, int]:
@@ -187,9 +240,7 @@ class SettingsRecord(Record, title="settings"):
     rows_per_client: AtLeastTwo
     """Mean rows of a client."""
     cohorts: tuple[AtLeastTwo, ...]
-    """Cohort sizes whose totals were attacked."""
-    row_counts: tuple[Count, ...]
-    """Rows per client of the curve of plain messages."""
+    """Further cohort sizes whose totals and models were attacked."""
     coalitions: tuple[Natural, ...] | None
     """Numbers of clients that colluded with the server of a masked sum; null for all."""
     sessions: Count
@@ -204,10 +255,6 @@ class SettingsRecord(Record, title="settings"):
     """Epsilons of the totals with noise."""
     seed: Natural
     """Seed of who holds which rows and of the attackers' coins."""
-    confidence: Part
-    """Confidence of the intervals."""
-    alpha: Part
-    """How often a cell that leaks nothing is called a leak, at most."""
 
     @classmethod
     def of(cls, settings: AuditSettings, feature_format: RowFormat) -> SettingsRecord:
@@ -219,95 +266,23 @@ class SettingsRecord(Record, title="settings"):
             format=str(feature_format),
             epsilon=settings.tried_epsilon,
             format_chosen_from_rows=settings.feature_format is None,
-            confidence=CONFIDENCE,
-            alpha=ALPHA,
             **{name: getattr(settings, name) for name in same},
         )
-
-
-TOTAL = "total"
-"""The column of what everybody may see: the sum over the default cohort, whatever mode made it."""
-
-PRIVATE_TOTAL = "private total"
-"""The column of a sum with noise, for the smallest epsilon; further ones name theirs."""
-
-SMALL = 5
-"""Clients of a point of the curve of plain messages."""
-
-
-def _json_name(attack: str) -> str:
-    """Return the name that reports have always had for an attack, whatever it is called now."""
-    return ATTACKS[attack].json_name if attack in ATTACKS else attack
-
-
-AttackName = Annotated[str, PlainSerializer(_json_name)]
 
 
 class AttackRecord(Record, title="attack"):
     """An attack that was chosen."""
 
-    name: AttackName
+    name: str
     """Name on the command line."""
     title: str
     """What is attacked, in words."""
-    explanation: str
-    """How, what counts as success, and what chance is."""
-
-
-class Cell(Record, title="cell"):
-    """A cell of the verdict matrix."""
-
-    attack: AttackName
-    """Name of the attack."""
-    mode: str
-    """A mode, or total (the exact sum of a cohort), or private total (a sum with noise)."""
-    score: Score | None
-    """The numbers; null where the attack does not apply."""
-    expectation: Expectation
-    """What must come of it: leaks, hidden, or open where nothing is promised."""
-    too_large: str = ""
-    """Why the attack did not run to its end; empty where it did, or does not apply."""
-
-    @computed
-    def verdict(self) -> Verdict:
-        """What came of it."""
-        if self.score is None:
-            return Verdict.NOT_TRIED if self.too_large else Verdict.DOES_NOT_APPLY
-        return self.score.verdict
-
-    @property
-    def leaked(self) -> bool:
-        """Whether the attack won."""
-        return self.score is not None and self.score.leaked
-
-    @computed
-    def as_expected(self) -> bool:
-        """Whether nothing leaked that must be hidden, and the attack won where it must."""
-        if self.score is None or self.verdict is Verdict.TOO_FEW or self.expectation is Expectation.OPEN:
-            return True
-        return self.leaked == (self.expectation is Expectation.LEAKS)
-
-
-class CurvePoint(Record, title="curve_point"):
-    """An attack at one size."""
-
-    attack: AttackName
-    """Name of the attack."""
-    clients: Count
-    """Clients in the sum."""
-    rows: Count
-    """Rows in the sum; for a plain message those of one client on average."""
-    score: Score
-    """What was achieved."""
-
-
-class DeepPoint(Record, title="deep_point"):
-    """Membership by how many of a deep learner's sums are used."""
-
-    sums: Count
-    """How many of the learner's sums were used."""
-    score: Score
-    """What was achieved."""
+    needs: str
+    """What the attacker knows beforehand."""
+    unit: str
+    """Whom it learns something about: a row, a site or the cohort."""
+    limit: str | None
+    """The number of a total or a model that is limited; null for none."""
 
 
 class CodeRecord(Record, title="code"):
@@ -319,12 +294,23 @@ class CodeRecord(Record, title="code"):
     """Digest of the package's Python files; python -m analytic_secagg doctor prints that of an installation."""
 
 
+class CheckRecord(Record, title="check"):
+    """What the disclosure checks of a server say of a total, if it has the default release policy."""
+
+    exposure: str
+    """Which total."""
+    refused: bool
+    """Whether such a server would not release it."""
+    findings: tuple[str, ...]
+    """What the checks say, in words."""
+
+
 class Audit(Record, title="Report of python -m simulations audit", frozen=False):
     """Readers must ignore names that they do not know."""
 
     kind: Literal["analytic-secagg/audit"] = Field(default="analytic-secagg/audit", serialization_alias="schema")
     """Says what kind of document this is."""
-    schema_version: Literal[3] = 3
+    schema_version: Literal[4] = 4
     """Raised when a name changes its meaning or goes away; new names do not raise it."""
     date: str = Field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
     """When it was made."""
@@ -338,67 +324,77 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
     """The rows."""
     settings: SettingsRecord
     """What was audited."""
+    run: RunRecord | None = None
+    """The finished run whose totals and model were attacked; null where totals and models were rehearsed."""
+    rule: DecisionRule
+    """How results were judged."""
     attacks: tuple[AttackRecord, ...] = Field(min_length=1)
     """The attacks that were chosen."""
-    cells: list[Cell] = Field(default=[])
-    """The verdict matrix; a cell that is missing does not apply."""
-    cohort_curve: list[CurvePoint] = Field(default=[])
-    """Attacks on exact totals, by the size of the cohort."""
-    row_curve: list[CurvePoint] = Field(default=[])
-    """Attacks on plain messages, by rows of a client."""
-    deep_curve: list[DeepPoint] = Field(default=[])
-    """Membership against a deep learner, by how many of its sums are used."""
+    exposures: list[ExposureRecord] = Field(default=[])
+    """What was seen."""
+    results: list[Result] = Field(default=[])
+    """What each attack learnt from each exposure that it can read."""
+    checks: list[CheckRecord] = Field(default=[])
+    """What a server's disclosure checks say of each total."""
     coalitions: list[CoalitionScore] = Field(default=[])
     """Who can open a client's message together."""
     controls: list[Control] = Field(default=[])
-    """Planted faults in masks."""
+    """Faults of masks and noise that were planted on purpose."""
     noise: list[NoiseEvidence] = Field(default=[])
-    """Totals with noise: claim, evidence and planted faults."""
-    not_tested: list[str] = Field(default=[], min_length=1)
+    """Totals with noise: claim and evidence."""
+    limitations: list[str] = Field(default=[], min_length=1)
     """What this report says nothing about."""
     seconds: NotNegative = 0.0
     """Time of the audit."""
-    signer: Sha256 | None = None
-    """Ed25519 public key of whoever ran the audit and signed this report; null where nobody did."""
-    signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")] | None = None
-    """Its signature; null where there is none."""
 
     @computed
-    def holds(self) -> bool:
-        """Whether every cell turned out as expected, every coalition as stated, and every planted fault was caught."""
-        return (
-            all(cell.as_expected for cell in self.cells)
-            and all(point.as_stated for point in self.coalitions)
-            and all(control.caught for control in self.controls)
-            and all(one.as_expected for one in self.noise)
+    def decision(self) -> Verdict:
+        """What everything comes to: passed only if nothing failed and nothing is undecided."""
+        return verdict_of(
+            (one.outcome for one in self.results if one.rule in (Rule.MUST_HIDE, Rule.MAY_BE_SEEN)),
+            further=self._further(),
         )
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Of the matrix."""
-        return (*self.settings.modes, TOTAL, *self.private_columns)
+    def _further(self) -> Iterator[Verdict]:
+        if any(not one.as_stated for one in self.coalitions) or any(not one.as_expected for one in self.noise):
+            yield Verdict.FAILED
+        if any(not one.caught for one in self.controls):
+            yield Verdict.NOT_DECIDED
+        if not any(one.rule is Rule.MUST_HIDE for one in self.results):
+            yield Verdict.NOT_DECIDED
 
-    @property
-    def private_columns(self) -> tuple[str, ...]:
-        """One for each epsilon, the smallest first."""
-        honest = [one.epsilon for one in self.noise if not one.fault]
-        return tuple(
-            f"{PRIVATE_TOTAL}, epsilon {one:g}" if place else PRIVATE_TOTAL for place, one in enumerate(honest)
-        )
+    def result(self, attack: str, exposure: str) -> Result | None:
+        """Return what an attack learnt from an exposure; None where it cannot read such."""
+        found = (one for one in self.results if (one.attack, one.exposure) == (attack, exposure))
+        return next(found, None)
 
-    def cell(self, attack: str, mode: str) -> Cell:
-        """One cell; one that was not filled does not apply."""
-        for cell in self.cells:
-            if (cell.attack, cell.mode) == (attack, mode):
-                return cell
-        return Cell(attack=attack, mode=mode, score=None, expectation=Expectation.OPEN)
+    def to_json(self) -> str:
+        """Return the report as JSON, a line for each of its parts."""
+        document = self.to_document()
+        lines = []
+        for name, value in document.items():
+            if isinstance(value, list) and value:
+                text = "[\n" + ",\n".join(_line(one) for one in value) + "\n]"
+            else:
+                text = _line(value)
+            lines.append(f"{json.dumps(name)}: {text}")
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 Tick = Callable[[str], None]
 
 
 def audit(
-    dataset: Dataset, settings: AuditSettings, tick: Tick = lambda what: None, *, plan: SignedPlan | None = None
+    dataset: Dataset,
+    settings: AuditSettings,
+    tick: Tick = lambda what: None,
+    *,
+    plan: SignedPlan | None = None,
+    run: FinishedRun | None = None,
 ) -> Audit:
     """Run everything that was asked for.
 
@@ -407,26 +403,33 @@ def audit(
         settings: what to audit.
         tick: told what comes next.
         plan: what the report is made for; None for no plan.
+        run: a finished run, whose own totals and model are attacked in place of rehearsed ones; messages are
+            rehearsed in its mode and at its cohort's size. The data set then has the rows of one owner: those of
+            training are in the run, those of testing are not.
 
     Raises:
         UsageError: more clients and rows than the data have, or a plan that is about another audit.
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
-
-    def begins(what: str) -> None:
-        give_memory_back()
-        tick(what)
-
     started = time.perf_counter()
+    tick("rows")
+    if run is not None:
+        settings = _as_in(run, dataset, settings)
     rng = np.random.default_rng(settings.seed)
     feature_format = settings.format_for(dataset)
     stated = SettingsRecord.of(settings, feature_format)
-    code, document = code_version(), stated.to_document()
+    if run is not None:
+        stated = stated.model_copy(update={"learner": run.learner.name})
+    code, document = code_version(), stated.to_document() | {"rule": settings.rule.to_document()}
     if other := [] if plan is None else [*plan.differences(code=code, data_sha256=dataset.sha256, settings=document)]:
         raise UsageError(f"this audit must be the one of its plan: {'; '.join(other)}")
     population = Population.of(dataset, rng)
     population.deal(settings.clients, settings.rows_per_client, np.random.default_rng(settings.seed))  # or refuse
-    learner = settings.learner.build(_learner_settings(dataset, settings, feature_format, len(population.candidates)))
+    learner = (
+        settings.learner.build(_learner_settings(dataset, settings, feature_format, len(population.candidates)))
+        if run is None
+        else run.learner
+    )
     bench = Bench.of(
         learner,
         population,
@@ -443,23 +446,22 @@ def audit(
         plan_sha256=None if plan is None else plan.sha256,
         dataset=DatasetRecord.of(dataset),
         settings=stated,
+        run=None if run is None else run.record,
+        rule=settings.rule,
         attacks=tuple(map(AttackRecord.model_validate, attacks)),
     )
-    for mode in (*settings.tried_modes, None):
-        _column(report, bench, attacks, mode, begins)
-        if mode is not None and mode.name != MASKED.name:
-            bench.forget(mode)
-    _cohort_curve(report, bench, attacks, begins)
-    _row_curve(report, bench, attacks, begins)
-    begins("controls")
-    report.controls += negative_controls(bench, max(3, settings.trials))
-    if settings.tried_epsilon:
-        begins("totals with noise")
-        hiding = tuple(mode for mode in settings.tried_modes if not in_the_clear(mode))
-        _noise(report, bench, hiding or (MASKED,))
-    report.not_tested += NOT_TESTED
+    _Rehearsal(report=report, bench=bench, attacks=attacks, settings=settings, tick=tick, finished=run).run()
+    report.limitations += LIMITATIONS
     report.seconds = time.perf_counter() - started
     return report
+
+
+def _as_in(run: FinishedRun, dataset: Dataset, settings: AuditSettings) -> AuditSettings:
+    """Return settings that rehearse messages as the run had them: its mode, its cohort, as many rows as there are."""
+    clients = run.record.survivors
+    rows = min(settings.rows_per_client, max(2, len(dataset.x_train) // (2 * clients)))
+    modes = tuple(dict.fromkeys((MODES["plain"], run.mode)))
+    return replace(settings, modes=modes, clients=clients, rows_per_client=rows, cohorts=(), epsilon=())
 
 
 def _learner_settings(
@@ -474,85 +476,256 @@ def _learner_settings(
     )
 
 
-def _column(report: Audit, bench: Bench, attacks: list[Attack], mode: Mode | None, tick: Tick) -> None:
-    """Every attack that applies to a mode, or, for none, to the total."""
-    column = TOTAL if mode is None else mode.name
-    for attack in attacks:
-        expectation = attack.expected(mode)
-        if expectation is None:
-            continue
-        tick(f"{column}: {attack.name}")
-        try:
-            outcome = attack.play(bench, mode, report.settings.trials)
-        except NotTriedError as error:
-            report.not_tested.append(str(error))
-            if isinstance(error, TooLargeError):
-                cell = Cell(attack=attack.name, mode=column, score=None, expectation=expectation, too_large=str(error))
-                report.cells.append(cell)
-            continue
-        report.cells.append(Cell(attack=attack.name, mode=column, score=outcome.score, expectation=expectation))
-        report.coalitions += outcome.coalitions
-        report.deep_curve += (DeepPoint(sums=sums, score=score) for sums, score in outcome.by_sums.items())
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Rehearsal:
+    """One audit under way: it makes the exposures and fills the report."""
 
+    report: Audit
+    bench: Bench
+    attacks: list[Attack]
+    settings: AuditSettings
+    tick: Tick
+    finished: FinishedRun | None = None
 
-def _cohort_curve(report: Audit, bench: Bench, attacks: list[Attack], tick: Tick) -> None:
-    """What stays in a total as the cohort grows."""
-    chosen = [attack for attack in attacks if attack.by_cohort]
-    if not chosen:
-        return
-    for n_clients in report.settings.cohorts:
-        tick(f"totals of {n_clients} clients")
-        point = replace(bench, clients=n_clients, sessions=1, totals_of=MODES["committee"])  # grows as n, not n^2
+    def run(self) -> None:
+        """Attack messages, then totals and models, then plant faults, and decide."""
+        for mode in self.settings.tried_modes:
+            self._messages(mode)
+            if mode.name != MASKED.name:
+                self.bench.forget(mode)
+        working = self._working()
+        for column, rule in self._columns():
+            self._seen(column, rule)
+        self._of_own_totals()
+        self._begin("planted faults of masks")
+        self.report.controls += negative_controls(self.bench, max(3, self.settings.trials))
+        for control in self.report.controls:
+            for name, score in control.scores.items():  # one fault that it notices shows that it works
+                working[name] = working.get(name, False) or score.leaked
+        self._noise()
+        self.report.results = decided(self.report.results, self.report.rule, working)
+
+    def _begin(self, what: str) -> None:
+        give_memory_back()
+        self.tick(what)
+
+    def _messages(self, mode: Mode) -> None:
+        """Every attack that applies to a mode's messages; of one in the clear few cohorts show enough."""
+        enough = math.ceil(LEAST_MESSAGES / self.settings.clients)
+        bench = replace(self.bench, sessions=enough if in_the_clear(mode) else max(enough, self.bench.sessions))
+        for attack in self.attacks:
+            expectation = attack.expected(mode)
+            if expectation is None:
+                continue
+            self._begin(f"{mode.name} messages: {attack.name}")
+            self._add(
+                attack,
+                _rule_of(expectation, mode),
+                exposure=mode.name,
+                kind=Kind.MESSAGE,
+                play=partial(attack.play, bench, mode, self.settings.trials),
+            )
+
+    def _columns(self) -> Iterator[tuple[Column | RunColumn, Rule]]:
+        """Yield totals, models, and totals with noise, of the owner's cohort first; or those of a finished run."""
+        if self.finished is not None:
+            own = self.bench.population.dataset
+            for column in self.finished.columns(own, self.bench.feature_format, self.bench.rng):
+                yield column, Rule.MAY_BE_SEEN
+            return
+        sizes = dict.fromkeys((self.settings.clients, *self.settings.cohorts))
+        kinds = [Kind.TOTAL, *([Kind.TOTALS] if has_many_sums(self.bench) else []), Kind.MODEL]
+        for clients in sizes:
+            rule = Rule.MAY_BE_SEEN if clients == self.settings.clients else Rule.COMPARISON
+            for kind in kinds:
+                yield Column(kind=kind, bench=self.bench, clients=clients), rule
+        for epsilon in self.settings.tried_epsilon:
+            if (noisy := self._noisy_column(epsilon)) is not None:
+                yield noisy, Rule.MAY_BE_SEEN
+
+    def _noisy_column(self, epsilon: float) -> Column | None:
+        clients = self.settings.clients
+        promised = MASKED.guarantee(tuple(range(1, clients + 1))).min_survivors
+        plan = PrivacyPlan(
+            epsilon=epsilon,
+            promised_survivors=promised,
+            colluders=1,
+            nonnegative=self.bench.population.dataset.is_nonnegative,
+        )
         try:
-            ((cohort, _),) = point.runs(point.totals_of)
+            form = plan.apply(self.bench.learner)
+        except (PrivacyError, FederationError) as error:
+            self.report.limitations.append(f"totals with noise: {error}")
+            return None
+        bench = Bench.of(
+            form.learner,
+            self.bench.population,
+            feature_format=self.bench.feature_format,
+            rows_per_client=self.bench.rows_per_client,
+            rng=self.bench.rng,
+            clients=clients,
+            entropy=self.bench.entropy,
+        )
+        return Column(kind=Kind.NOISY_TOTAL, bench=bench, clients=clients, plan=plan)
+
+    def _seen(self, column: Column | RunColumn, rule: Rule) -> None:
+        """Every attack that reads this kind of exposure, and what a server's disclosure checks say of it."""
+        readers = [one for one in self.attacks if isinstance(one, ExposureAttack) and column.kind in one.sees]
+        if not readers:
+            return
+        try:
+            rows = column.rows
         except UsageError as error:
-            report.not_tested.append(f"totals of {n_clients} clients: {error}")
-            continue
-        rows = sum(len(indices) for indices in cohort.values())
-        report.cohort_curve += _points(report, point, chosen, None, f"totals of {n_clients} clients", n_clients, rows)
+            self.report.limitations.append(f"{column.name}: {error}")
+            return
+        for attack in readers:
+            self._begin(f"{column.name}: {attack.name}")
+            self._add(
+                attack,
+                rule,
+                exposure=column.name,
+                kind=column.kind,
+                clients=column.clients,
+                rows=rows,
+                play=partial(_against, attack, column),
+            )
+        if column.kind is Kind.TOTAL:
+            self.report.checks.append(_checked(column))
 
+    def _of_own_totals(self) -> None:
+        """Attacks that make totals of their own, such as those under a crafted map."""
+        for attack in self.attacks:
+            if isinstance(attack, ExposureAttack) or (expectation := attack.expected(None)) is None:
+                continue
+            self._begin(f"totals: {attack.name}")
+            self._add(
+                attack,
+                _rule_of(expectation, None),
+                exposure=f"total of {self.settings.clients} clients under a crafted map",
+                kind=Kind.TOTALS,
+                rows=self.settings.clients * self.settings.rows_per_client,
+                play=partial(attack.play, self.bench, None, self.settings.trials),
+            )
 
-def _row_curve(report: Audit, bench: Bench, attacks: list[Attack], tick: Tick) -> None:
-    """What a plain message gives away as a client grows."""
-    chosen = [attack for attack in attacks if attack.by_rows]
-    if not chosen:
-        return
-    for rows in report.settings.row_counts:
-        tick(f"plain messages of {rows} rows")
-        if SMALL * (rows + rows // 2) >= len(bench.population.candidates):
-            report.not_tested.append(f"plain messages of {rows} rows: not enough training rows")
-            continue
-        point = replace(bench, clients=SMALL, sessions=1, rows_per_client=rows)
-        report.row_curve += _points(report, point, chosen, MODES["plain"], f"plain messages of {rows} rows", 1, rows)
+    def _working(self) -> dict[str, bool]:
+        """Whether each attack wins where nothing protects: over messages in the clear, or the total of two clients.
 
+        Attacks that have no such place have planted faults, or none.
+        """
+        plain = MODES["plain"]
+        alone = replace(self.bench, sessions=1)
+        working = {
+            one.attack: one.score.leaked for one in self.report.results if one.rule is Rule.CONTROL and one.score
+        }
+        for attack in self.attacks:
+            if attack.name in working:
+                continue
+            self._begin(f"positive control: {attack.name}")
+            try:
+                if attack.expected(plain) is Expectation.LEAKS and isinstance(attack, ExposureAttack):
+                    working[attack.name] = attack.play(alone, plain, self.settings.trials).score.leaked
+                elif (control := attack.control(self.bench, self.settings.trials)) is not None:
+                    working[attack.name] = control.leaked
+                elif attack.expected(plain) is Expectation.OPEN:
+                    continue  # not even there it is sure to win
+                elif isinstance(attack, ExposureAttack) and (kinds := attack.sees - {Kind.MESSAGE, Kind.TOTALS}):
+                    kind = Kind.TOTAL if Kind.TOTAL in kinds else min(kinds)
+                    column = Column(kind=kind, bench=self.bench, clients=CONTROL_CLIENTS)
+                    working[attack.name] = attack.against(attack.targets(column), self.bench.rng).leaked
+            except NotTriedError:
+                continue
+        return working
 
-def _points(
-    report: Audit, bench: Bench, attacks: list[Attack], mode: Mode | None, what: str, clients: int, rows: int
-) -> Iterator[CurvePoint]:
-    """Each attack at one size; who does not run to its end has no point there."""
-    for attack in attacks:
+    def _add(
+        self,
+        attack: Attack,
+        rule: Rule,
+        *,
+        exposure: str,
+        kind: Kind,
+        play: Callable[[], Any],
+        clients: int | None = None,
+        rows: int | None = None,
+    ) -> None:
+        score, reason = None, ""
         try:
-            score = attack.play(bench, mode, report.settings.trials).score
-        except TooLargeError as error:
-            report.not_tested.append(f"{what}: {error}")
-            continue
-        yield CurvePoint(attack=attack.name, clients=clients, rows=rows, score=score)
+            played = play()
+        except NotTriedError as error:
+            if str(error) not in self.report.limitations:
+                self.report.limitations.append(str(error))
+            if not isinstance(error, TooLargeError):
+                return
+            reason = str(error)
+        else:
+            score = played if isinstance(played, Score) else played.score
+            self.report.coalitions += () if isinstance(played, Score) else played.coalitions
+        limit = attack.limit if kind is not Kind.MESSAGE else None
+        if exposure not in {one.name for one in self.report.exposures}:
+            self.report.exposures.append(
+                ExposureRecord(
+                    name=exposure,
+                    kind=kind.value,
+                    clients=self.settings.clients if clients is None else clients,
+                    rows=self.settings.rows_per_client if rows is None else rows,
+                )
+            )
+        self.report.results.append(
+            Result(
+                attack=attack.name,
+                exposure=exposure,
+                rule=rule,
+                limit_name="" if limit is None else limit.value,
+                limit=self.report.rule.limit_of(limit),
+                score=score,
+                reason=reason,
+            )
+        )
+
+    def _noise(self) -> None:
+        if not self.settings.tried_epsilon:
+            return
+        self._begin("noise: is it what is claimed?")
+        hiding = tuple(mode for mode in self.settings.tried_modes if not in_the_clear(mode)) or (MASKED,)
+        for one in noise_evidence(self.bench.population, self.settings.tried_epsilon, self.bench.rng, hiding):
+            if one.fault:
+                fault = Control(name=f"noise: {one.name}", title=one.title, caught=one.as_expected)
+                self.report.controls.append(fault)
+            else:
+                self.report.noise.append(one)
 
 
-def _noise(report: Audit, bench: Bench, modes: tuple[Mode, ...]) -> None:
-    report.noise += noise_evidence(bench.population, tuple(sorted(report.settings.epsilon)), bench.rng, modes)
-    if MEMBERSHIP.name in {attack.name for attack in report.attacks}:
-        report.cells += [
-            Cell(attack=MEMBERSHIP.name, mode=column, score=one.membership, expectation=Expectation.OPEN)
-            for column, one in zip(report.private_columns, report.noise, strict=False)
-        ]
+def _against(attack: ExposureAttack[Any], column: Column | RunColumn) -> Score:
+    return attack.against(attack.targets(column), column.bench.rng)
 
 
-NOT_TESTED = (
+def _rule_of(expectation: Expectation, mode: Mode | None) -> Rule:
+    if expectation is Expectation.HIDDEN:
+        return Rule.MUST_HIDE
+    in_clear = mode is not None and in_the_clear(mode)
+    return Rule.CONTROL if expectation is Expectation.LEAKS and in_clear else Rule.KNOWN
+
+
+def _checked(column: Column | RunColumn) -> CheckRecord:
+    """Ask the release policy that a server has by default about a total."""
+    seen, _, _ = column.standard
+    vector, bench = seen.read(), column.bench
+    assert vector is not None
+    total = bench.spec.from_vector(vector)
+    statistics = bench.learner.exact_total(bench.model, total, column.clients)
+    try:
+        concerns: tuple[Concern, ...] = ReleasePolicy().before_release(statistics, range(1, column.clients + 1))
+        refused = False
+    except ReleaseRefusedError as error:
+        concerns, refused = error.concerns, True
+    found = tuple(f"{one.gate.value}: {one.message}" for one in concerns)
+    return CheckRecord(exposure=column.name, refused=refused, findings=found)
+
+
+LIMITATIONS = (
     "the computers themselves: timing, memory, swap, logs, backups, or anybody who can read a client's disk",
     "transport: the in-memory network has none; in a deployment TLS must keep wire-tappers out",
     "active attacks beyond a server that hands out different models: see the tests of the protocols for those",
-    "attackers who know more than this report grants them, or who use better statistics: verdicts are about these",
+    "attackers who know more than each line grants them, or who use better statistics: results are about these attacks",
     "whether the pseudorandom generator is one: that is the assumption of the proof, and no test can show it",
-    "what the trained model itself gives away when others use it",
+    "rows that sites made up: an attacker who is a site itself may put in rows of its choice",
 )

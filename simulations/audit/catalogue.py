@@ -1,56 +1,28 @@
-"""The attacks by name. A further one is an object and a line here, or an entry point of another package."""
+"""The attacks by name: every attack object in a file of ``attacks/``, or an entry point of another package."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import pkgutil
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
 
 from analytic.extensions import Group, find, unknown
 from analytic_secagg.errors import UsageError
-from simulations.audit.attack import Attack
-from simulations.audit.attacks.afl_upload import AflUpload
-from simulations.audit.attacks.collusion import Collusion
-from simulations.audit.attacks.confirmation import Confirmation
-from simulations.audit.attacks.differencing import Differencing, DifferentModels, InsiderDifferencing, MaskReuse
-from simulations.audit.attacks.distinguishing import Distinguishing, Uniformity
-from simulations.audit.attacks.drawn_secrets import DrawnSecrets
-from simulations.audit.attacks.further_totals import Folds, JournalDifferencing, Removal
-from simulations.audit.attacks.helpers import LyingHelper, SurvivorSets
-from simulations.audit.attacks.mask_words import MaskWords
-from simulations.audit.attacks.membership import DICTIONARY, MEMBERSHIP, ManySums
-from simulations.audit.attacks.rows import LATTICE_ROWS, PEELING
-from simulations.audit.attacks.statistics import CLASS_MEANS, LABEL_HISTOGRAM, LONE_ROWS, ROW_COUNT
+from simulations.audit import attacks
+from simulations.audit.attack import Attack, Unit
+
+
+def _found() -> Iterator[Attack]:
+    for module in pkgutil.iter_modules(attacks.__path__):
+        for value in vars(import_module(f"{attacks.__name__}.{module.name}")).values():
+            if isinstance(value, Attack):
+                yield value
+
 
 ATTACKS: Mapping[str, Attack] = {
-    attack.name: attack
-    for attack in (
-        LABEL_HISTOGRAM,
-        ROW_COUNT,
-        CLASS_MEANS,
-        LONE_ROWS,
-        LATTICE_ROWS,
-        PEELING,
-        DICTIONARY,
-        MEMBERSHIP,
-        Distinguishing(),
-        Uniformity(),
-        MaskWords(),
-        DrawnSecrets(),
-        MaskReuse(),
-        Differencing(),
-        JournalDifferencing(),
-        Removal(),
-        Folds(),
-        DifferentModels(),
-        InsiderDifferencing(),
-        ManySums(),
-        AflUpload(),
-        Collusion(),
-        SurvivorSets(),
-        LyingHelper(),
-        Confirmation(),
-    )
+    attack.name: attack for attack in sorted(_found(), key=lambda one: (list(Unit).index(one.unit), one.name))
 }
-"""In the order of the verdict matrix."""
+"""In the order of a report: what is learnt about a row, a site, the cohort."""
 
 NAMES = tuple(ATTACKS)
 
@@ -62,7 +34,7 @@ def find_attack(name: str) -> Attack:
         UsageError: there is none.
         analytic.extensions.ExtensionError: see ``analytic.extensions.find``.
     """
-    own = (attack for attack in ATTACKS.values() if name in (attack.name, attack.json_name))
+    own = (attack for attack in ATTACKS.values() if name in (attack.name, attack.former_name))
     attack: Attack | None = next(own, None) or find(Group.ATTACKS, name, Attack)
     if attack is None:
         raise UsageError(unknown(Group.ATTACKS, name, NAMES))

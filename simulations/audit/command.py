@@ -21,13 +21,14 @@ from analytic_secagg.errors import UsageError
 from analytic_secagg.site.key_files import read_secret
 from secagg import IdentityKey
 from simulations.audit.audit import AuditSettings, audit
+from simulations.audit.decide import Verdict
+from simulations.audit.finished_run import FinishedRun
 from simulations.command_line.progress import SILENT_SECONDS
 from simulations.command_line.shared_arguments import DataOptions
-from simulations.report.audit_findings import findings, print_audit
-from simulations.report.document import Mark
+from simulations.report.audit_findings import print_audit
 
-WIDTH_WITHOUT_TERMINAL = 240
-"""The matrix has a column for each mode."""
+WIDTH_WITHOUT_TERMINAL = 160
+"""The table has a line for each result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +49,11 @@ class OutputOptions:
         metavar="FILE",
     )
     html: Path | None = option("write one self-contained page", file, default=None, metavar="FILE")
-    no_pictures: bool = option("leave rows of the data out of the page, so that it may be shared", default=False)
+    pictures: bool = option("show rows of the data on the page, which must then be kept like the data", default=False)
 
     def __post_init__(self) -> None:
-        if self.no_pictures and not self.html:
-            raise UsageError("--no-pictures needs a page to leave them out of, and there is none; add --html FILE")
+        if self.pictures and not self.html:
+            raise UsageError("--pictures needs a page to show rows on, and there is none; add --html FILE")
         if (self.sign or self.plan) and not self.json:
             raise UsageError("--sign and --plan are about the report of --json, and there is none; add --json FILE")
 
@@ -63,6 +64,14 @@ class AuditOptions:
 
     data: DataOptions = part(DataOptions, "data")
     settings: AuditSettings = part(AuditSettings, "what is audited")
+    finished_run: Path | None = option(
+        "the folder of a finished run: attack its own totals and model in place of rehearsed ones, knowing your own "
+        "rows (--data: x_train is in the run, x_test is not)",
+        file,
+        flag="--run",
+        default=None,
+        metavar="FOLDER",
+    )
     output: OutputOptions = part(OutputOptions, "output")
 
     def __post_init__(self) -> None:
@@ -87,6 +96,7 @@ def run(options: AuditOptions) -> int:
         raise UsageError(
             f"attacks look for rows of classes; {dataset.name} has real targets or several a row: name data with labels"
         )
+    finished = None if options.finished_run is None else FinishedRun.read(options.finished_run)
     settings, begun = options.settings, False
     console, started = Console(file=sys.stderr), time.monotonic()
     with console.status("audit") as status:
@@ -96,56 +106,52 @@ def run(options: AuditOptions) -> int:
             nonlocal begun
             if not begun:
                 begun = True
-                _print_heading(settings, dataset)
+                _print_heading(settings, dataset, options.finished_run)
             status.update(f"audit: {what}")
             if not console.is_terminal and (passed := time.monotonic() - started) > SILENT_SECONDS:
                 console.print(f"audit, after {passed:.0f} s: {what}")
 
-        report = audit(dataset, settings, tell, plan=plan)
+        report = audit(dataset, settings, tell, plan=plan, run=finished)
     try:
         if json_file:
             json_file.write(signed_report(report.to_document(), identity) if identity else report.to_json())
         if html_file:
-            from simulations.report.audit_html import to_html  # draws, and so loads matplotlib
+            from simulations.report.audit_page import to_html  # draws, and so loads matplotlib
 
-            html_file.write(to_html(report, pictures=not output.no_pictures))
+            html_file.write(to_html(report, pictures=output.pictures))
     finally:  # whatever became of the files, the verdicts are not lost
         print_tables(lambda console: print_audit(report, console), width_without_terminal=WIDTH_WITHOUT_TERMINAL)
-    for mark, finding in findings(report):
-        if mark is Mark.WRONG:
-            print(f"error: {finding}", file=sys.stderr)
-    return 0 if report.holds else 1
+    return 0 if report.decision is Verdict.PASSED else 1
 
 
-def _print_heading(settings: AuditSettings, dataset: Dataset) -> None:
-    """Say at once what is audited; the verdicts follow when all sums are made."""
+def _print_heading(settings: AuditSettings, dataset: Dataset, run: Path | None) -> None:
+    """Say at once what is audited; the decision follows when all sums are made."""
+    cohort = f"{settings.clients} clients with about {settings.rows_per_client} rows each"
+    what = f"{settings.learner.name} on {dataset.name}: {cohort}" if run is None else f"the run in {run.name}"
     with suppress(BrokenPipeError):  # nobody reads it; the files are still wanted
-        print(
-            f"audit of {settings.learner.name} on {dataset.name}: {settings.sessions} cohorts of {settings.clients} "
-            f"clients with about {settings.rows_per_client} rows each, "
-            f"format {settings.format_for(dataset)}, seed {settings.seed}",
-            flush=True,
-        )
+        print(f"audit of {what}, format {settings.format_for(dataset)}, seed {settings.seed}", flush=True)
 
 
 COMMAND = Command(
     name="audit",
-    summary="attack what clients really send, in every privacy mode, and report what of their data comes back",
+    summary="attack messages, totals and models of your federation, and report what is learnt about people",
     examples="""examples:
   python -m simulations audit
-      digits, every mode that is installed, every attack, about a minute
+      digits, without protection, masked and encrypted, every attack, about half a minute
   python -m simulations audit --html report.html --json report.json
-      the same as a page for a privacy officer, and every number
-  python -m simulations audit --data features.npz --modes plain,masked --clients 10 --rows 30 --html report.html
-      your own features (arrays x_train, y_train, x_test, y_test): what would your clients give away?
+      the same as a page for the person who decides, and every number
+  python -m simulations audit --data features.npz --clients 10 --rows 30 --html report.html
+      your own features (arrays x_train, y_train, x_test, y_test) and your own cohort: what would it give away?
+  python -m simulations audit --limit rebuilt_rows=0 --limit membership=0.7
+      stricter limits than the standard ones for what totals and models may show
   python -m simulations audit --attacks row_count,class_means --modes masked
       two attacks on one mode, in seconds
   python -m simulations audit --plan plan.json --sign auditor.key --json audit.json
-      a signed report, by which a dossier decides the plan's hypotheses
+      a signed report, by which a dossier decides
 
 """,
     options=AuditOptions,
     run=run,
-    fine="every protection held and every planted fault was caught",
-    finding="not so",
+    fine="passed: nothing leaked that must be hidden, and nothing shows more than its limit",
+    finding="failed, or not decided",
 )

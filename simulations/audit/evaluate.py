@@ -1,11 +1,9 @@
-"""How sure one may be of what an attack achieved: exact intervals, powers, verdicts, lower bounds of epsilon."""
+"""What an attack achieved, and how sure one may be of it: intervals, p-values, and what would have been noticed."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Self
 
 import numpy as np
@@ -13,25 +11,12 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from scipy import stats
 
-from simulations.report.document import Natural, Part, Record, computed
+from simulations.report.document import Natural, NotNegative, Part, Record, computed
 
 CONFIDENCE = 0.95
 ALPHA = 1e-6
-"""False alarms of one verdict: an attack that learns nothing is called a leak this often at most."""
+"""How often a planted fault, or an attack on messages in the clear, is called won by accident, at most."""
 POWER = 0.9
-FALSE_POSITIVE_RATES = (0.001, 0.01)
-"""At which a report says what part of the used rows is found."""
-
-
-class Verdict(StrEnum):
-    """All that a report may say of a cell; nothing in it says that something is safe."""
-
-    RECOVERED = "recovered"
-    LEAKS = "leaks"
-    NO_EVIDENCE = "no evidence of leakage at this power"
-    TOO_FEW = "too few trials to tell"
-    NOT_TRIED = "not tried at this size"
-    DOES_NOT_APPLY = "does not apply"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,17 +28,22 @@ class Picture:
     exact: bool
 
 
-class RocPoint(Record, title="true_positive_rate"):
-    """Membership at a low rate of false alarms."""
+class Area(Record, title="area"):
+    """An area under a ROC curve with its interval: how often a used row scores above another one."""
 
-    false_positive_rate: Part
-    """Largest part of the other rows that is accused."""
-    rate: Part
-    """Part of the used rows that is found."""
+    value: Part
+    """The area, 0.5 for guessing."""
     low: Part
-    """Lower end of its exact interval."""
+    """Lower end of its 95 % interval (DeLong et al., 1988)."""
     high: Part
     """Upper end."""
+
+    @classmethod
+    def of(cls, members: Sequence[float], others: Sequence[float]) -> Self:
+        """Return the area for scores of used rows and of others, at least one of each."""
+        value = area_under_roc(members, others)
+        half = 1.96 * np.sqrt(_variance_of_area(np.asarray(members), np.asarray(others)))
+        return cls(value=value, low=max(0.0, value - half), high=min(1.0, value + half))
 
 
 class Score(Record, title="score", arbitrary_types_allowed=True):
@@ -69,6 +59,12 @@ class Score(Record, title="score", arbitrary_types_allowed=True):
     """Scores that it gave to rows that were used, for attacks that answer with scores."""
     others: tuple[float, ...] = Field(default=(), repr=False, exclude=True)
     """Scores that it gave to rows that were not."""
+    outlying: tuple[tuple[float, ...], tuple[float, ...]] = Field(default=((), ()), repr=False, exclude=True)
+    """Both kinds of scores, of the tenth of the rows that lies farthest from the public ones."""
+    error: NotNegative | None = Field(default=None, exclude=True)
+    """Mean error of an estimate, for attacks that estimate a number; null for others."""
+    blind_error: NotNegative | None = Field(default=None, exclude=True)
+    """The same of an estimate by the public rows alone."""
     pictures: tuple[Picture, ...] = Field(default=(), repr=False, exclude=True)
     """Some rows, rebuilt."""
 
@@ -83,16 +79,27 @@ class Score(Record, title="score", arbitrary_types_allowed=True):
         """Several scores of one attack as one; the chance is their mean by trials."""
         parts = list(scores)
         trials = sum(part.trials for part in parts)
+
+        def mean(name: str) -> float | None:
+            values = [value for part in parts if (value := getattr(part, name)) is not None]
+            return float(np.mean(values)) if values else None
+
         return cls(
             hits=sum(part.hits for part in parts),
             trials=trials,
             chance=sum(part.chance * part.trials for part in parts) / trials if trials else 0.0,
             members=tuple(score for part in parts for score in part.members),
             others=tuple(score for part in parts for score in part.others),
+            outlying=(
+                tuple(score for part in parts for score in part.outlying[0]),
+                tuple(score for part in parts for score in part.outlying[1]),
+            ),
+            error=mean("error"),
+            blind_error=mean("blind_error"),
             pictures=tuple(picture for part in parts for picture in part.pictures),
         )
 
-    @computed
+    @property
     def rate(self) -> Part:
         """Hits / trials; 0 without trials."""
         return self.hits / self.trials if self.trials else 0.0
@@ -102,12 +109,12 @@ class Score(Record, title="score", arbitrary_types_allowed=True):
         """Clopper and Pearson's exact interval for the success rate."""
         return clopper_pearson(self.hits, self.trials)
 
-    @computed
+    @property
     def low(self) -> Part:
         """Lower end of the exact (Clopper-Pearson) interval of the success rate."""
         return self.interval[0]
 
-    @computed
+    @property
     def high(self) -> Part:
         """Its upper end."""
         return self.interval[1]
@@ -117,30 +124,21 @@ class Score(Record, title="score", arbitrary_types_allowed=True):
         """How often a guess that saw no message does at least as well."""
         return float(stats.binom.sf(self.hits - 1, self.trials, self.chance)) if self.trials else 1.0
 
-    @computed
-    def verdict(self) -> Verdict:
-        """The score in fixed words; none of them says that something is safe."""
-        if self.trials == 0:
-            return Verdict.DOES_NOT_APPLY
-        if self.p_value < ALPHA:
-            return Verdict.RECOVERED if self.rate >= 0.9 else Verdict.LEAKS
-        return Verdict.TOO_FEW if self.smallest_noticed is None else Verdict.NO_EVIDENCE
-
     @property
     def leaked(self) -> bool:
-        """Whether the attack won."""
-        return self.verdict in (Verdict.LEAKS, Verdict.RECOVERED)
+        """Whether the attack won beyond doubt."""
+        return self.trials > 0 and self.p_value < ALPHA
 
-    @computed
-    def smallest_noticed(self) -> Part | None:
-        """The smallest true success rate that would have been called a leak nine times out of ten; null where no rate
-        would, or without trials.
+    def smallest_noticed(self, alpha: float) -> float | None:
+        """Return the smallest true success rate that has a p-value below ``alpha`` nine times out of ten.
+
+        None where no rate would, or without trials.
         """
         if not self.trials:
             return None
-        needed = int(stats.binom.isf(ALPHA, self.trials, self.chance)) + 1
-        while needed <= self.trials and stats.binom.sf(needed - 1, self.trials, self.chance) >= ALPHA:
-            needed += 1  # rounding: the verdict asks for strictly less
+        needed = int(stats.binom.isf(alpha, self.trials, self.chance)) + 1
+        while needed <= self.trials and stats.binom.sf(needed - 1, self.trials, self.chance) >= alpha:
+            needed += 1  # rounding: a leak asks for strictly less
         if needed > self.trials:
             return None
         return float(stats.beta.ppf(POWER, needed, self.trials - needed + 1))
@@ -150,16 +148,15 @@ class Score(Record, title="score", arbitrary_types_allowed=True):
         """Whether the attack gave scores to rows of both kinds."""
         return bool(self.members and self.others)
 
-    @computed
+    @property
     def auc(self) -> Part | None:
         """Area under the ROC curve, for attacks that give every candidate a score; null for others."""
         return area_under_roc(self.members, self.others) if self.has_curve else None
 
-    @computed
-    def true_positive_rates(self) -> tuple[RocPoint, ...]:
-        """Part of the used rows that are found at low rates of false alarms; empty where auc is null."""
-        rates = FALSE_POSITIVE_RATES if self.has_curve else ()
-        return tuple(roc_point(self.members, self.others, rate) for rate in rates)
+    @property
+    def worst_tenth(self) -> Area | None:
+        """The same for the tenth of the rows that lies farthest from the public ones; null where there is no such."""
+        return Area.of(*self.outlying) if all(self.outlying) else None
 
 
 def clopper_pearson(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -170,15 +167,6 @@ def clopper_pearson(hits: int, trials: int, confidence: float = CONFIDENCE) -> t
     return low, high
 
 
-def roc_point(members: Sequence[float], others: Sequence[float], false_positive_rate: float) -> RocPoint:
-    """The part of members above all but ``false_positive_rate`` of the others (Carlini et al., S&P 2022)."""
-    allowed = int(np.floor(false_positive_rate * len(others)))
-    threshold = np.sort(np.asarray(others))[::-1][allowed]
-    above = int(np.count_nonzero(np.asarray(members) > threshold))
-    low, high = clopper_pearson(above, len(members))
-    return RocPoint(false_positive_rate=false_positive_rate, rate=above / len(members), low=low, high=high)
-
-
 def area_under_roc(members: Sequence[float], others: Sequence[float]) -> float:
     """The probability that a member scores above another row, ties by half (Mann and Whitney)."""
     ranks = stats.rankdata(np.concatenate([np.asarray(members), np.asarray(others)]))
@@ -186,12 +174,17 @@ def area_under_roc(members: Sequence[float], others: Sequence[float]) -> float:
     return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * len(others)))
 
 
-def roc_curve(members: Sequence[float], others: Sequence[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """False and true positive rates at every threshold, ascending."""
-    thresholds = np.unique(np.concatenate([np.asarray(members), np.asarray(others)]))[::-1]
-    false = np.searchsorted(np.sort(-np.asarray(others)), -thresholds, side="right") / len(others)
-    true = np.searchsorted(np.sort(-np.asarray(members)), -thresholds, side="right") / len(members)
-    return np.concatenate([[0.0], false]), np.concatenate([[0.0], true])
+def _variance_of_area(members: NDArray[np.float64], others: NDArray[np.float64]) -> float:
+    """Return DeLong's variance of the area, by placement values; never zero."""
+
+    def placed(ones: NDArray[np.float64], among: NDArray[np.float64]) -> NDArray[np.float64]:
+        ordered = np.sort(among)
+        below, up_to = np.searchsorted(ordered, ones, "left"), np.searchsorted(ordered, ones, "right")
+        return np.asarray((below + up_to) / 2 / len(among))
+
+    least = 1.0 / (len(members) + 1) / (len(others) + 1)
+    parts = [placed(members, others), placed(others, members)]
+    return max(least, sum(float(part.var(ddof=1)) / len(part) for part in parts if len(part) > 1))
 
 
 def paired(members: Sequence[float], others: Sequence[float], rng: np.random.Generator) -> Score:
@@ -209,53 +202,3 @@ def paired(members: Sequence[float], others: Sequence[float], rng: np.random.Gen
         members=tuple(map(float, members)),
         others=tuple(map(float, others)),
     )
-
-
-# A lower bound of epsilon from one run: Steinke, Nasr and Jagielski, NeurIPS 2023
-
-LARGEST_EPSILON = 64.0
-
-
-def one_run_p_value(*, canaries: int, guesses: int, correct: int, epsilon: float, delta: float = 0.0) -> float:
-    """How likely an (epsilon, delta)-DP mechanism lets that many guesses about canaries be right, at most.
-
-    Each of ``canaries`` rows was put in or left out by a fair coin; ``guesses`` of them are guessed, the rest passed
-    over. The number of right guesses is dominated by Binomial(guesses, e^eps / (1 + e^eps)), plus what delta adds
-    (theorem 5.2 of the paper).
-    """
-    if not (0 <= correct <= guesses <= canaries and epsilon >= 0.0 and 0.0 <= delta < 1.0):
-        raise ValueError("needs 0 <= correct <= guesses <= canaries, epsilon >= 0 and 0 <= delta < 1")
-    if correct == 0:
-        return 1.0
-    chance = 1.0 / (1.0 + math.exp(-epsilon))
-    beta = float(stats.binom.sf(correct - 1, guesses, chance))
-    if delta == 0.0:
-        return beta
-    distances = np.arange(1, correct + 1)
-    alpha = float((np.cumsum(stats.binom.pmf(correct - distances, guesses, chance)) / distances).max())
-    return min(1.0, beta + alpha * delta * 2 * canaries)
-
-
-def epsilon_lower_bound(
-    *, canaries: int, guesses: int, correct: int, delta: float = 0.0, confidence: float = 0.95
-) -> float:
-    """The largest epsilon that these guesses refute at this confidence; 0 if they refute none."""
-
-    def refuted(epsilon: float) -> bool:
-        p = one_run_p_value(canaries=canaries, guesses=guesses, correct=correct, epsilon=epsilon, delta=delta)
-        return p < 1 - confidence
-
-    if not refuted(0.0):
-        return 0.0
-    low, high = 0.0, LARGEST_EPSILON
-    while high - low > 1e-4:
-        middle = (low + high) / 2
-        low, high = (middle, high) if refuted(middle) else (low, middle)
-    return low
-
-
-def guess_canaries(scores: NDArray[np.float64], included: NDArray[np.bool_], guesses: int) -> int:
-    """Right guesses when the ``guesses / 2`` highest scores are called in and as many lowest out."""
-    half = guesses // 2
-    order = np.argsort(scores)
-    return int(included[order[len(order) - half :]].sum() + (~included[order[:half]]).sum())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
+from pydantic import Field
 
 from analytic_secagg.modes import Mode
 from secagg import InsecureSeededEntropy, PartyId
@@ -20,25 +22,27 @@ from simulations.audit.attacks.mask_words import MaskWords
 from simulations.audit.evaluate import Score
 from simulations.audit.view import RecordedSum, record_sum
 from simulations.audit.workbench import Bench
-from simulations.report.document import Record, computed
+from simulations.report.document import Record
 
 DICE, WORLDS, WORDS = Uniformity(), Distinguishing(), MaskWords()
 
 
 class Control(Record, title="control"):
-    """A planted fault in masks."""
+    """A fault that was planted on purpose."""
 
     name: str
     """Name of the planted fault."""
     title: str
     """What it is."""
-    scores: dict[str, Score]
-    """By attack."""
+    scores: dict[str, Score] = Field(default={}, exclude=True)
+    """By attack, of a fault of masks."""
+    caught: bool
+    """Whether it was noticed."""
 
-    @computed
-    def caught(self) -> bool:
-        """Whether an attack noticed it."""
-        return any(score.leaked for score in self.scores.values())
+    @classmethod
+    def of_masks(cls, name: str, title: str, scores: dict[str, Score]) -> Self:
+        """Return a fault of masks with what attacks made of it."""
+        return cls(name=name, title=title, scores=scores, caught=any(score.leaked for score in scores.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +66,16 @@ def negative_controls(bench: Bench, trials: int) -> Iterator[Control]:
     """Plant every fault; those of masks go into the masked sums that were recorded already."""
     for fault in MASK_FAULTS:
         spoiled = [(cohort, with_fault(recorded, fault)) for cohort, recorded in bench.runs(MASKED)]
-        scores = {attack.json_name: attack.against_messages(bench, spoiled) for attack in fault.caught_by}
-        yield Control(name=fault.name, title=fault.title, scores=scores)
+        scores = {attack.name: attack.against_messages(bench, spoiled) for attack in fault.caught_by}
+        yield Control.of_masks(fault.name, fault.title, scores)
     reuse, unbound = MaskReuse(run=_run_with_the_same_keys), DifferentModels(bound=False)
-    yield Control(
-        name="mask_reuse",
-        title="the same masks in two sums",
-        scores={reuse.json_name: reuse.on_clients(bench, MASKED, trials)},
+    yield Control.of_masks(
+        "mask_reuse", "the same masks in two sums", {reuse.name: reuse.on_clients(bench, MASKED, trials)}
     )
-    yield Control(
-        name="unbound",
-        title="keys that are not bound to the model that a client received",
-        scores={unbound.json_name: unbound.play(bench, MASKED, trials).score},
+    yield Control.of_masks(
+        "unbound",
+        "keys that are not bound to the model that a client received",
+        {unbound.name: unbound.play(bench, MASKED, trials).score},
     )
 
 

@@ -1,4 +1,4 @@
-"""Evidence about totals with noise: lower bounds of epsilon, and the noise itself, with planted faults.
+"""Evidence about the noise of totals: is it as much, as independent and as whole as was claimed? With planted faults.
 
 What is rehearsed is what a run does: the mean release first, a mode's own sum, clients that stay away until as few
 are left as was promised, and colluders among these who tell their shares: other clients in each rehearsal, in an
@@ -34,23 +34,17 @@ from secagg.dp.noise import CoordinateNoise
 from secagg.entropy import Entropy, InsecureSeededEntropy, os_entropy
 from secagg.layout import IntVector
 from secagg.sessions import ClientInput, ClientSession
-from simulations.audit.evaluate import Score, epsilon_lower_bound, guess_canaries, paired
 from simulations.audit.population import Population
 from simulations.audit.view import record_sum
 from simulations.report.document import Natural, NotNegative, Part, Positive, Record, computed
 
-CLIENTS, COLLUDERS, MAX_CANARIES = 10, 1, 600
-CANARIES_OF_FAULTS = 150
-"""How many of them are guessed where a fault was planted, which other numbers give away."""
+CLIENTS, COLLUDERS, MAX_ROWS = 10, 1, 300
 DRAWS = 25_000
 """Noisy coordinates over all rehearsals: enough that one missing share of ten stands out by ten standard deviations."""
 DRAWS_OF_FAULTS = DRAWS // 2
 """Where a fault was planted: still seven, and harder to see than where none was."""
 DRAWS_OF_MEAN = 1_000
 """Fewer for the release that only places rows; a third of its noise missing stands out."""
-GUESSED = 0.25
-"""Part of the canaries that are guessed, fixed beforehand as the bound demands: the most telling ones."""
-
 ROWS_OF_A_CLIENT = 8
 """Where clients are protected, the plan expects so many rows of one; here comes one with four times as many."""
 
@@ -91,18 +85,6 @@ class NoiseEvidence(Record, title="noise"):
     """The mode of the sum under the noise."""
     clients: Natural
     """Clients of the rehearsed sums; all but the promised survivors stay away."""
-    composition: str
-    """How the claim follows."""
-    sampler: str
-    """Where the noise comes from."""
-    lower_bound: NotNegative
-    """Epsilon at least, by attack in one run, at 95 % confidence (Steinke et al. 2023)."""
-    canaries: Natural
-    """Rows that a coin put in or left out."""
-    guesses: Natural
-    """How many of them were guessed."""
-    correct: Natural
-    """How many guesses were right."""
     canary_epsilon: NotNegative
     """Epsilon for the record that moves the noisy totals most, of rows that reach far beyond every bound: by the
     Gaussian curve for what it adds over the noise found, so that a clip that does not bound is seen."""
@@ -125,19 +107,12 @@ class NoiseEvidence(Record, title="noise"):
     """Whether the claim of at least this much noise is refuted."""
     lattice_p_value: Part
     """How likely noise of whole units has such low bits; floating-point noise has not."""
-    membership: Score
-    """The same attack in pairs."""
-
-    @computed
-    def planted(self) -> bool:
-        """Whether a fault was planted."""
-        return bool(self.fault)
 
     @computed
     def refuted(self) -> bool:
         """Whether anything contradicts the claim."""
         return (
-            max(self.lower_bound, self.canary_epsilon, self.promise_epsilon) > self.epsilon
+            max(self.canary_epsilon, self.promise_epsilon) > self.epsilon
             or self.beyond_bound > 0
             or self.too_little
             or min(self.lattice_p_value, self.dependence_p_value) < ALPHA
@@ -147,13 +122,6 @@ class NoiseEvidence(Record, title="noise"):
     def as_expected(self) -> bool:
         """Whether the honest run stands, or the planted fault was caught."""
         return self.refuted == bool(self.fault)
-
-    @property
-    def words(self) -> str:
-        """The verdict."""
-        if self.fault:
-            return "planted fault, caught" if self.refuted else "PLANTED FAULT, MISSED"
-        return "THE CLAIM IS REFUTED" if self.refuted else "no evidence against the claim"
 
 
 def noise_evidence(
@@ -199,50 +167,43 @@ class NoiseFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Setting:
-    """Canaries, a coin for each, clients that hold those that are in, and the noise for one epsilon."""
+    """Rows, clients that hold them, and the noise for one epsilon."""
 
     form: PrivateForm
     mode: Mode
     population: Population
-    canaries: NDArray[np.intp]
-    included: NDArray[np.bool_]
+    candidates: NDArray[np.intp]
     parts: Mapping[PartyId, NDArray[np.intp]]
     rng: np.random.Generator
 
     @classmethod
     def of(cls, population: Population, epsilon: float, mode: Mode, rng: np.random.Generator) -> _Setting:
         data, clients = population.dataset, tuple(range(1, CLIENTS + 1))
-        canaries = population.candidates[:MAX_CANARIES]
+        candidates = population.candidates[:MAX_ROWS]
         exact = AFL(
             n_features=data.n_features,
             n_targets=data.n_classes,
             feature_format=RowFormat(integer_bits=1, fraction_bits=16),
-            max_rows=len(canaries),
+            max_rows=len(candidates),
         )
         promised = mode.guarantee(clients).min_survivors
         plan = PrivacyPlan(
             epsilon=epsilon, min_noise_shares=promised, colluders=COLLUDERS, nonnegative=data.is_nonnegative
         )
-        included = rng.random(len(canaries)) < 0.5
-        parts = np.array_split(np.flatnonzero(included), promised)
+        parts = np.array_split(np.arange(len(candidates)), promised)
         return cls(
             form=plan.apply(exact),
             mode=mode,
             population=population,
-            canaries=canaries,
-            included=included,
+            candidates=candidates,
             parts=dict(enumerate(parts, start=1)),
             rng=rng,
         )
 
     def evidence(self, name: str, title: str, fault: NoiseFault | None) -> NoiseEvidence:
-        """Every sum of the run rehearsed several times and compared with its exact sum; the last one attacked."""
+        """Return what every sum of the run, made several times and compared with its exact sum, shows of the noise."""
         mean, (last, found) = self._rehearsed(fault)
         plan, noise = self.form.plan, last.noise
-        guessed = slice(CANARIES_OF_FAULTS if fault else None)
-        scores, included = self._scores(last, self.canaries[guessed]), self.included[guessed]
-        guesses = round(GUESSED * len(scores)) // 2 * 2
-        correct = guess_canaries(scores, included, guesses)
         sums = [*([mean] if mean else []), (last, found)]
         assert plan.min_noise_shares is not None
         return NoiseEvidence(
@@ -257,27 +218,16 @@ class _Setting:
             colluders=plan.colluders,
             mode=self.mode.name,
             clients=CLIENTS,
-            composition=f"{len(self.form.releases)} releases, whose zCDP adds up (Bun and Steinke, 2016).",
-            sampler=(
-                "the discrete Gaussian law (Canonne, Kamath and Steinke, 2020), exact but for a mass of 6e-43 beyond "
-                f"14 standard deviations, drawn by {_name_of(CoordinateNoise.draw)} from "
-                f"{_name_of(plan.noise_entropy(0))}."
-            ),
-            lower_bound=epsilon_lower_bound(canaries=len(scores), guesses=guesses, correct=correct, delta=plan.delta),
             canary_epsilon=self._worst_epsilon(sums),
             promise_epsilon=0.0 if fault else self.promise_epsilon(),
             beyond_bound=sum(self._is_beyond(last, part) for part in self.parts.values()),
             dependence_p_value=min(one.dependence for one, _ in sums),
-            canaries=len(scores),
-            guesses=guesses,
-            correct=correct,
             mean_ratio=mean[1].variance_ratio if mean else None,
             noise_ratio=found.variance_ratio,
             noise_low=found.interval[0],
             noise_high=found.interval[1],
             too_little=any(one.too_little for _, one in sums),
             lattice_p_value=lattice_p_value(last.residuals[:, noise.total.levels > 0].ravel()),
-            membership=paired(list(scores[included]), list(scores[~included]), self.rng),
         )
 
     def _rehearsed(
@@ -293,22 +243,7 @@ class _Setting:
         return (sums[0] if len(sums) > 1 else None), sums[-1]
 
     def _rows(self, places: NDArray[np.intp]) -> ClientRows:
-        return self.population.rows(self.canaries[places])
-
-    def _scores(self, last: _Rehearsals, canaries: NDArray[np.intp]) -> Floats:
-        """The mean of each canary's coin given the release, coins taken for normal: the best linear guess.
-
-        Wide contributions are kept in float32: a guess needs no more, and all of them are in memory at once.
-        """
-        noisy = last.noise.total.levels > 0
-        sigma = last.sigmas[noisy]
-        rows = np.empty((len(canaries), len(sigma)), dtype=np.float32)
-        for row, canary in zip(rows, canaries, strict=True):
-            np.divide(last.vector(self.population.rows(canary[None]))[noisy], sigma, out=row, casting="same_kind")
-        seen = (last.releases[0][noisy] / sigma).astype(np.float32)
-        kernel = (rows @ rows.T).astype(np.float64)
-        residual = rows @ seen - kernel.sum(axis=1) / 2
-        return np.asarray(np.linalg.solve(kernel + 4.0 * np.eye(len(kernel)), residual))
+        return self.population.rows(self.candidates[places])
 
     def _worst_epsilon(self, sums: list[tuple[_Rehearsals, NoiseAudit]]) -> float:
         """Epsilon at delta of the Gaussian mechanism that the worst canary sees in all sums together."""
@@ -324,7 +259,7 @@ class _Setting:
     def _extreme(self, copies: int) -> list[ClientRows]:
         """Rows that reach far beyond every bound, are almost nothing, or are as they are; so many times each."""
         data = self.population.dataset
-        some, d = self.canaries[:20], data.n_features
+        some, d = self.candidates[:20], data.n_features
         x, y = data.x_train[some].astype(np.float64), data.y_train[some]
         extreme = np.concatenate([FAR * x, FAR * np.ones((1, d)), FAR * np.eye(d)[:2], np.ones((1, d)) / FAR, x[:4]])
         extreme = extreme if data.is_nonnegative else np.concatenate([extreme, -extreme])
@@ -440,11 +375,6 @@ class _Rehearsals:
 
 MOST_REHEARSALS = 40
 """Of a sum of few coordinates."""
-
-
-def _name_of(called: Callable[..., object]) -> str:
-    """What draws, by its own name, so that a report says if it is another one."""
-    return f"{called.__module__}.{getattr(called, '__qualname__', type(called).__qualname__)}"
 
 
 def _parties(

@@ -1,8 +1,8 @@
-"""The rows of an audit: who holds which, what an adversary knows of them, and what is true of a client."""
+"""The rows of an audit: who holds which, what they contribute, and what is true of a client or a cohort."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,6 @@ from analytic.learner import AnalyticLearner, ClientRows
 from analytic.parts import together
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
-from secagg import PartyId
 from secagg.layout import IntVector
 
 Indices = NDArray[np.intp]
@@ -22,19 +21,8 @@ Labels = NDArray[np.int64]
 MAX_CANDIDATES = 2000
 MAX_PUBLIC = 1000
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SideInformation:
-    """What an adversary is granted beside the messages; a report says so, since a stronger adversary finds more.
-
-    Args:
-        rows: candidates, of which some were used and some were not (does the adversary see which?), and public rows of
-            the same population, which nobody used.
-        worlds: for some clients two vectors, one of which it contributed.
-    """
-
-    rows: EnteringRows = field(repr=False)
-    worlds: Mapping[PartyId, tuple[IntVector, IntVector]] = field(default_factory=dict, repr=False)
+DEALS = 100
+"""How often numbers of rows are drawn until there are enough rows for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,20 +32,31 @@ class Truth:
     Args:
         rows: its rows in units of the row format, shape (n, d).
         labels: their labels.
+        raw: the same rows as their holder has them, with labels.
+        public: the public rows, in the same units.
+        pool: all rows that a blind guess chooses from, as their holders have them.
         vector: its contribution to the sum.
-        is_member: for each candidate of the side information, whether the target holds it.
-        pool_size: how many rows a blind guess chooses from.
+        is_member: for each candidate, whether the target holds it.
+        is_outlying: for each candidate, whether it is of the tenth that lies farthest from the public rows.
         row_counts: how many different numbers of rows a client may hold, all equally likely.
         n_classes: labels are 0 to n_classes - 1.
     """
 
     rows: IntRows = field(repr=False)
     labels: Labels = field(repr=False)
+    raw: ClientRows = field(repr=False)
+    public: IntRows = field(repr=False)
+    pool: ClientRows = field(repr=False)
     vector: IntVector = field(repr=False)
     is_member: NDArray[np.bool_] = field(repr=False)
-    pool_size: int
+    is_outlying: NDArray[np.bool_] = field(repr=False)
     row_counts: int
     n_classes: int
+
+    @property
+    def pool_size(self) -> int:
+        """How many rows a blind guess chooses from."""
+        return len(self.pool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,8 +89,11 @@ class Population:
             UsageError: there are not enough rows.
         """
         low, high = sizes(rows_per_client)
-        counts = rng.integers(low, high + 1, n_clients)
-        if counts.sum() >= len(self.candidates):
+        for _ in range(DEALS):
+            counts = rng.integers(low, high + 1, n_clients)
+            if counts.sum() < len(self.candidates):
+                break
+        else:
             raise UsageError(
                 f"{n_clients} clients with about {rows_per_client} rows each need more than {len(self.candidates)} "
                 "training rows, some of which nobody holds; audit fewer clients or rows per client"
@@ -102,14 +104,10 @@ class Population:
         """A client's rows, as its learner takes them."""
         return self.dataset.training.taken(indices)
 
-    def single_candidates(self) -> tuple[ClientRows, ...]:
-        """Each candidate alone."""
-        return tuple(self.rows(self.candidates[[place]]) for place in range(len(self.candidates)))
-
-    def single_public(self) -> tuple[ClientRows, ...]:
-        """Each public row alone."""
-        x, y = self.dataset.x_test[self.public], self.dataset.y_test[self.public]
-        return tuple(ClientRows(x[[place]], y[[place]]) for place in range(len(self.public)))
+    @property
+    def public_rows(self) -> ClientRows:
+        """The public rows, as a learner takes them."""
+        return ClientRows(self.dataset.x_test[self.public], self.dataset.y_test[self.public])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -120,27 +118,40 @@ class EnteringRows:
         candidates: shape (m, d).
         candidate_labels: shape (m,).
         public: shape (p, d).
+        outlying: for each candidate, whether it is of the tenth that lies farthest from the public rows, by their
+            second moment.
     """
 
     candidates: IntRows = field(repr=False)
     candidate_labels: Labels = field(repr=False)
     public: IntRows = field(repr=False)
+    outlying: NDArray[np.bool_] = field(repr=False)
 
     @classmethod
     def of(cls, learner: AnalyticLearner[Any], model: Any, population: Population) -> EnteringRows:
         """What one row contributes to H is the row itself, in its label's column."""
         labels = population.dataset.y_train[population.candidates].astype(np.int64)
-        return cls(
-            candidates=np.array(list(_entering(learner, model, population.single_candidates()))),
-            candidate_labels=labels,
-            public=np.array(list(_entering(learner, model, population.single_public()))),
-        )
+        candidates = np.array(list(_entering(learner, model, population.rows(population.candidates))))
+        public = np.array(list(_entering(learner, model, population.public_rows)))
+        distance = inverse_moment_norms(candidates.astype(np.float64), public.astype(np.float64))
+        outlying = distance >= np.quantile(distance, 0.9)
+        return cls(candidates=candidates, candidate_labels=labels, public=public, outlying=outlying)
 
 
-def _entering(
-    learner: AnalyticLearner[Any], model: Any, singles: tuple[ClientRows, ...]
-) -> Iterator[NDArray[np.int64]]:
-    for single in singles:
+def inverse_moment_norms(rows: NDArray[np.float64], public: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return x^T S^-1 x for each row x, with S the mean of the public rows' outer products."""
+    moment = public.T @ public / max(1, len(public))
+    inverse = np.linalg.pinv(moment, rcond=1e-9, hermitian=True)
+    return np.asarray(((rows @ inverse) * rows).sum(axis=1))
+
+
+def singles(rows: ClientRows) -> Iterator[ClientRows]:
+    """Yield each row alone."""
+    return (rows.taken(np.array([place])) for place in range(len(rows)))
+
+
+def _entering(learner: AnalyticLearner[Any], model: Any, rows: ClientRows) -> Iterator[NDArray[np.int64]]:
+    for single in singles(rows):
         yield pooled(learner.client_statistics(model, single)).cross.sum(axis=1)
 
 

@@ -28,7 +28,6 @@ from secagg.ring import RingVector
 from secagg.sessions import ClientInput, ClientSession, ServerSession
 from secagg.sums import CoalitionView
 from secagg.wire import CARRIES_VECTOR, MessageType, message_type, payload_of
-from simulations.audit.population import SideInformation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,26 +127,6 @@ class SumView:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AdversaryView:
-    """All sums that a coalition took part in or overheard, and what it knew anyway.
-
-    Args:
-        coalition: who looks.
-        sums: what it saw of each sum, in order.
-        known: what it knows beside the messages.
-    """
-
-    coalition: Coalition
-    sums: tuple[SumView, ...]
-    known: SideInformation
-
-    def read(self, target: PartyId | None, *, number: int = -1) -> IntVector | None:
-        """Its best reading of one client's vector, or, for no client, of the sum of all that it does not control."""
-        one = self.sums[number]
-        return one.read_rest() if target is None else one.read_upload(target)
-
-
 def read_integers(layout: Layout, data: bytes) -> IntVector:
     """Bytes taken for the signed integers of a layout, without a word about bounds: that is what an attacker does."""
     words = RingVector.from_bytes(layout, data).words
@@ -208,11 +187,6 @@ class RecordedSum:
             tapes={party: tape for party, tape in self.tapes.items() if party in members},
             secrets={party: secrets for party, secrets in self.parties.secrets.items() if party in members},
         )
-
-
-def view_of(sums: tuple[RecordedSum, ...], coalition: Coalition, known: SideInformation) -> AdversaryView:
-    """What the coalition saw of several sums."""
-    return AdversaryView(coalition=coalition, sums=tuple(one.view(coalition) for one in sums), known=known)
 
 
 def record_sum(
@@ -428,9 +402,3 @@ class Reading:
 def width_of(n_upper: int) -> int:
     """The d of a d x d Gram whose upper triangle has this many entries."""
     return (int(np.sqrt(8 * n_upper + 1)) - 1) // 2
-
-
-def reading_of(view: AdversaryView, target: PartyId | None) -> Reading | None:
-    """A client's upload in the last sum, or, for no client, that sum's total; None if the adversary saw neither."""
-    vector = view.read(target)
-    return None if vector is None else Reading.of(view.sums[-1].layout, vector)

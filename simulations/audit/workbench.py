@@ -22,7 +22,8 @@ from secagg import InOneProcess, Layout, PartyId, SumResult, new_session_id
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
 from secagg.primitives.identity import IdentityKey
-from simulations.audit.population import EnteringRows, Indices, Population, SideInformation, Truth, sizes
+from simulations.audit.knowledge import Known
+from simulations.audit.population import EnteringRows, Indices, Population, Truth, sizes
 from simulations.audit.view import FIRST_CLASS, SERVER_ALONE, Overlooked, RecordedSum, record_sum
 
 Cohort = dict[PartyId, Indices]
@@ -46,7 +47,6 @@ class Bench:
         sessions: how many such cohorts there are in a mode.
         coalitions: how many clients collude, each number a coalition; None for every number.
         rng: deals rows and tosses the attackers' coins.
-        totals_of: the mode whose totals are attacked; the same rows have the same total in each.
         entropy: where keys and masks come from.
     """
 
@@ -61,7 +61,6 @@ class Bench:
     clients: int = 20
     sessions: int = 1
     coalitions: tuple[int, ...] | None = None
-    totals_of: Mode = MODES["masked"]
     entropy: Entropy = field(default=os_entropy)
     _runs: dict[str, list[Run]] = field(default_factory=dict, init=False, repr=False)
 
@@ -140,6 +139,10 @@ class Bench:
         recorded.released()
         return recorded
 
+    def total(self, cohort: Cohort) -> RecordedSum:
+        """Return a sum in the clear, of which attacks on totals see the result alone: every mode has the same one."""
+        return self.run(MODES["plain"], self.vectors(cohort))
+
     def run_with_dropouts(self, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> RecordedSum:
         """One recorded session in which, where the mode bears it, two clients are lost.
 
@@ -181,9 +184,15 @@ class Bench:
         self._runs.pop(mode.name, None)
         gc.collect()
 
-    def known(self, worlds: Mapping[PartyId, tuple[IntVector, IntVector]] | None = None) -> SideInformation:
-        """What the adversary is granted."""
-        return SideInformation(rows=self.entering, worlds=worlds or {})
+    def known(self, worlds: Mapping[PartyId, tuple[IntVector, IntVector]] | None = None) -> Known:
+        """Return all that an attacker may be granted; each gets what it needs of it."""
+        population = self.population
+        return Known(
+            rows=self.entering,
+            candidates=population.rows(population.candidates),
+            public=population.public_rows,
+            worlds=worlds or {},
+        )
 
     def worlds(self, vectors: Mapping[PartyId, IntVector]) -> dict[PartyId, tuple[IntVector, IntVector]]:
         """For each client its own vector and its neighbour's, in an order drawn at random."""
@@ -196,14 +205,18 @@ class Bench:
 
     def truth(self, indices: Indices, vector: IntVector) -> Truth:
         """What is true of a client, or a cohort, with these rows."""
-        is_member = np.isin(self.population.candidates, indices)
+        population, entering = self.population, self.entering
+        is_member = np.isin(population.candidates, indices)
         low, high = sizes(self.rows_per_client)
         return Truth(
-            rows=self.entering.candidates[is_member],
-            labels=self.entering.candidate_labels[is_member],
+            rows=entering.candidates[is_member],
+            labels=entering.candidate_labels[is_member],
+            raw=population.rows(population.candidates[is_member]),
+            public=entering.public,
+            pool=population.rows(population.candidates),
             vector=vector,
             is_member=is_member,
-            pool_size=len(self.population.candidates),
+            is_outlying=entering.outlying,
             row_counts=high - low + 1,
             n_classes=self.population.dataset.n_classes,
         )

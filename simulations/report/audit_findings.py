@@ -1,127 +1,294 @@
-"""What an audit found, in sentences: the same on the terminal and on the page."""
+"""What an audit found, in sentences for the person who decides: the same on the terminal and on the page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
-from simulations.audit.attack import Expectation
-from simulations.audit.audit import TOTAL, Audit, Cell
+from simulations.audit.attack import Limit
+from simulations.audit.audit import Audit
 from simulations.audit.catalogue import find_attack
-from simulations.audit.evaluate import Score, Verdict
+from simulations.audit.decide import Outcome, Result, Rule, Verdict
+from simulations.audit.exposure import Kind
+from simulations.audit.noisy_totals import NoiseEvidence
 from simulations.report.document import Finding, Mark
 
-SHORT = {
-    Verdict.RECOVERED: "recovered",
-    Verdict.LEAKS: "leaks",
-    Verdict.NO_EVIDENCE: "no evidence",
-    Verdict.TOO_FEW: "too few trials",
-    Verdict.NOT_TRIED: "not tried",
-    Verdict.DOES_NOT_APPLY: "-",
+MARKS = {Verdict.PASSED: Mark.FINE, Verdict.FAILED: Mark.WRONG, Verdict.NOT_DECIDED: Mark.NOTICE}
+
+DECISIONS = {
+    Verdict.PASSED: "Passed: nothing leaked that must be hidden, and no total or model shows more than its limit.",
+    Verdict.FAILED: "Failed: something leaks that must be hidden, or a total or a model shows more than its limit.",
+    Verdict.NOT_DECIDED: "Not decided: nothing is known to be wrong, and some attacks could not have noticed it.",
 }
-"""Short forms for a terminal, which says below the table what "no evidence" stands for."""
+
+BAD = (Outcome.LEAK, Outcome.OVER)
 
 
-def findings(audit: Audit) -> Iterator[Finding]:
-    """What turned out as the protocols promise, and what did not."""
-    yield from _about_modes(audit)
-    yield from _about_total(audit)
-    yield from _about_coalitions(audit)
-    missed = [control.title for control in audit.controls if not control.caught]
-    if missed:
-        yield Mark.WRONG, f"{len(missed)} planted faults went unnoticed ({'; '.join(missed)}): do not trust this report"
-    elif audit.controls:
-        yield Mark.FINE, f"all {len(audit.controls)} planted faults were caught"
-    yield from _about_noise(audit)
+def sentences(audit: Audit) -> list[Finding]:
+    """Return what is learnt from messages, from the total and from the model, one finding each; then what else is."""
+    return [
+        *_about_messages(audit),
+        *_about_seen(audit),
+        *_about_noise(audit),
+        *_about_coalitions(audit),
+        *_about_controls(audit),
+        *_about_what_is_known(audit),
+    ]
 
 
-def _about_modes(audit: Audit) -> Iterator[Finding]:
-    for mode in audit.settings.modes:
-        cells = [cell for cell in audit.cells if cell.mode == mode and cell.score is not None]
-        hidden = [cell for cell in cells if cell.expectation is Expectation.HIDDEN]
-        broken = [cell for cell in hidden if not cell.as_expected]
-        toothless = [cell for cell in cells if cell.expectation is Expectation.LEAKS and not cell.as_expected]
-        if toothless:
-            yield (
-                Mark.WRONG,
-                f"{mode}: {_titles(toothless)}: not won where it must be; this data set is too hard for that",
-            )
-        if broken:
-            yield Mark.WRONG, f"{mode}: LEAKS what it must hide: {_titles(broken)}"
-        elif mode == "plain":
-            yield Mark.NOTICE, "plain: a message in the clear gives its client away, as it must: the attacks work"
-        else:
-            yield (
-                Mark.FINE,
-                f"{mode}: no evidence of leakage from a client's message in {len(hidden)} attacks, at this power",
-            )
-        for cell in cells:
-            words = find_attack(cell.attack).if_open
-            if words and cell.expectation is Expectation.OPEN and cell.leaked:
-                yield Mark.NOTICE, f"{mode}: {words}"
+# Messages
 
 
-def _about_total(audit: Audit) -> Iterator[Finding]:
-    for cell in audit.cells:
-        if cell.verdict is Verdict.NOT_TRIED:
-            yield Mark.NOTICE, f"{cell.mode}: {cell.verdict.value}: {cell.too_large}"
-    leaking = [cell for cell in audit.cells if cell.mode == TOTAL and cell.leaked]
-    if leaking:
+def _about_messages(audit: Audit) -> Iterator[Finding]:
+    hidden = [one for one in audit.results if one.rule is Rule.MUST_HIDE]
+    modes = list(dict.fromkeys(one.exposure for one in hidden))
+    names = ", ".join(modes)
+    leaks = [one for one in hidden if one.outcome is Outcome.LEAK]
+    undecided = [one for one in hidden if one.outcome is Outcome.NOT_DECIDED]
+    if leaks:
+        what = "; ".join(f"{one.exposure}: {_title(one)} ({_tries(one)})" for one in leaks)
+        yield Mark.WRONG, f"Messages: what must be hidden is not: {what}. Do not use this; report it to the authors."
+    elif undecided:
+        what = "; ".join(f"{one.exposure}: {_title(one)}" for one in undecided)
         yield (
             Mark.NOTICE,
-            f"the total itself still says, in every mode: {_titles(leaking)}. Only larger cohorts or noise change that",
+            f"Messages ({names}): no leak was found, but {len(undecided)} of {len(hidden)} attacks would have missed "
+            f"one, or do not work on these rows: {what}. Run more --sessions and --trials.",
         )
-
-
-def _titles(cells: list[Cell]) -> str:
-    """What was attacked, in words; titles have commas of their own."""
-    return "; ".join(find_attack(cell.attack).title for cell in cells)
+    elif hidden:
+        weakest = max(one.noticed or 1.0 for one in hidden)
+        yield (
+            Mark.FINE,
+            f"Messages ({names}): whoever sees a client's message learnt nothing about a person or a site in "
+            f"{len(hidden)} attacks. The weakest attack would have noticed a leak that helps in {_of_100(weakest)} of "
+            "100 tries. Nothing to do.",
+        )
 
 
 def _about_coalitions(audit: Audit) -> Iterator[Finding]:
     wrong = [f"{one.mode}: {one.coalition}" for one in audit.coalitions if not one.as_stated]
     if wrong:
-        yield Mark.WRONG, f"{len(wrong)} coalitions did not behave as their protocol states: {'; '.join(wrong)}"
-    elif audit.coalitions:
         yield (
-            Mark.FINE,
-            f"all {len(audit.coalitions)} coalitions broke a message exactly where the protocol says, and not before",
+            Mark.WRONG,
+            f"Messages: {len(wrong)} groups of parties could, or could not, expose a client other than the protocol "
+            f"states: {'; '.join(wrong)}. Do not use this; report it to the authors.",
         )
+
+
+# Totals and models
+
+
+def _about_seen(audit: Audit) -> Iterator[Finding]:
+    for exposure in audit.exposures:
+        if exposure.kind == Kind.MESSAGE:
+            continue
+        results = [one for one in audit.results if one.exposure == exposure.name and one.rule is Rule.MAY_BE_SEEN]
+        if results:
+            yield _of_exposure(audit, exposure.name, exposure.rows, results)
+
+
+def _of_exposure(audit: Audit, name: str, rows: int, results: Sequence[Result]) -> Finding:
+    over = [one for one in results if one.outcome is Outcome.OVER]
+    undecided = [one for one in results if one.outcome is Outcome.NOT_DECIDED]
+    parts = [part for part in (_person(results), _cohort(results)) if part]
+    refused = [check for check in audit.checks if check.exposure == name and check.refused]
+    if over:
+        mark, words = Mark.WRONG, f"Over the limit: {'; '.join(f'{_title(one)} ({_beside(one)})' for one in over)}. "
+        todo = "Do not release it: take more clients and rows, fewer columns, or noise."
+    elif undecided:
+        mark, words = Mark.NOTICE, f"Not decided: {'; '.join(f'{_title(one)} ({_beside(one)})' for one in undecided)}. "
+        todo = "Audit with more rows, or state other limits."
+    else:
+        mark, words, todo = Mark.FINE, "", "Within the stated limits."
+    if refused:
+        todo += " A server with the standard disclosure checks does not release it."
+    return mark, f"{name[0].upper()}{name[1:]} ({rows} rows): {words}{' '.join(parts)} {todo}"
+
+
+def _person(results: Sequence[Result]) -> str:
+    """Return what is learnt about one person, the worst number of each kind."""
+    found = list[str]()
+    rebuilt = [one for one in results if one.limit_name == Limit.REBUILT_ROWS and one.score is not None]
+    if rebuilt:
+        worst = max(rebuilt, key=lambda one: (one.hits or 0, one.value or 0.0))
+        found.append(
+            f"{worst.hits} of {worst.trials} rows come out exactly ({_title(worst)})."
+            if worst.hits
+            else "No row comes out."
+        )
+    members = [one for one in results if one.limit_name == Limit.MEMBERSHIP and one.value is not None]
+    if members:
+        worst = max(members, key=lambda one: one.value or 0.0)
+        found.append(
+            "Whoever holds one person's row tells whether it was used, for the tenth of the people who stand out most, "
+            f"{_of_100(worst.value or 0.0)} of 100 times (a coin 50{_limit(worst)})."
+        )
+    hidden = [one for one in results if one.limit_name == Limit.ATTRIBUTE and one.score is not None]
+    for one in hidden:
+        assert one.score is not None
+        found.append(
+            f"A hidden value of a known person is told {_of_100(one.score.rate)} of 100 times (without it "
+            f"{_of_100(one.score.chance)}{_limit(one, ' more')})."
+        )
+    return " ".join(found)
+
+
+def _cohort(results: Sequence[Result]) -> str:
+    shares = [one for one in results if one.limit_name == Limit.GROUP_SHARE and one.score is not None]
+    for one in shares:
+        assert one.score is not None
+        return (
+            f"Of all rows together, the share of a group is told to within {_percent(one.score.error or 0.0)} (without "
+            f"it {_percent(one.score.blind_error or 0.0)}); more clients do not change that."
+        )
+    return ""
+
+
+def _limit(one: Result, more: str = "") -> str:
+    return "" if one.limit is None else f"; limit {_of_100(one.limit)}{more}"
+
+
+def _beside(one: Result) -> str:
+    """Return a number beside its limit."""
+    value = "nothing to look for" if one.value is None else _percent(one.value)
+    return value if one.limit is None else f"{value}, limit {_percent(one.limit)}"
+
+
+# Noise and controls
 
 
 def _about_noise(audit: Audit) -> Iterator[Finding]:
     for one in audit.noise:
         if not one.as_expected:
-            yield Mark.WRONG, f"{one.title}: {one.words}"
-        elif not one.fault:
+            yield Mark.WRONG, f"Noise: {one.title}: THE CLAIM IS REFUTED. Do not release it; report it to the authors."
+        else:
             yield (
                 Mark.FINE,
-                f"{one.title}: an attack shows epsilon to be at least {one.lower_bound:.2f}, the claim is at most "
-                f"{one.epsilon:g} (for the row that moves totals most {one.canary_epsilon:.3g}); noise found over "
-                f"{one.mode} is {one.noise_ratio:.3f} of what was claimed",
+                f"Noise for epsilon {one.epsilon:g} over {one.mode}: {one.noise_ratio:.3f} of the claimed variance was "
+                f"found ({one.noise_low:.3f} to {one.noise_high:.3f}). {promise(one)}.",
             )
-    planted = [one for one in audit.noise if one.fault]
-    if planted and all(one.as_expected for one in planted):
-        yield Mark.FINE, f"all {len(planted)} planted faults of noise were caught"
+
+
+def _about_controls(audit: Audit) -> Iterator[Finding]:
+    missed = [one.title for one in audit.controls if not one.caught]
+    if missed:
+        yield (
+            Mark.NOTICE,
+            f"Planted faults went unnoticed: {'; '.join(missed)}. Do not trust this report.",
+        )
+    elif audit.controls:
+        yield Mark.FINE, f"All {len(audit.controls)} faults that were planted on purpose were noticed."
+
+
+def _about_what_is_known(audit: Audit) -> Iterator[Finding]:
+    clear = [one for one in audit.results if one.rule is Rule.CONTROL and one.outcome is Outcome.WON]
+    if clear:
+        yield (
+            Mark.NOTICE,
+            f"Messages without protection ({clear[0].exposure}): {len(clear)} attacks win, up to every row of a "
+            "client, as they must. It is here to show that the attacks work; do not use it with people's data.",
+        )
+    open_ = [one for one in audit.results if one.rule is Rule.KNOWN and one.score and one.score.leaked]
+    for one in open_:
+        if words := find_attack(one.attack).if_open:
+            yield Mark.NOTICE, f"Messages ({one.exposure}): {words}."
+
+
+def promise(one: NoiseEvidence) -> str:
+    """Return what epsilon and delta come to for one person: Kairouz, Oh and Viswanath, 2015, at even odds."""
+    most = (math.exp(one.epsilon) + one.delta) / (math.exp(one.epsilon) + 1)
+    times = math.ceil(1e3 * most) / 10 if most < 0.995 else math.ceil(1e4 * most) / 100  # a bound is rounded up
+    worth = (
+        "little more than guessing" if most < 0.6
+        else "a real limit" if most < 0.9
+        else "a weak promise: ask what else protects them" if most < 0.995
+        else "next to no promise for one person"
+    )  # fmt: skip
+    what = "a row" if one.unit == "record" else "a client's rows"
+    hidden = (
+        f"whether {what} went in" if one.adjacency == "add-remove" else f"which of two candidates for {what} went in"
+    )
+    return (
+        f"Epsilon {one.epsilon:g}, delta {one.delta:g}, for one {one.unit} ({one.adjacency}): whoever sees the total "
+        f"and knows everything but {hidden} is right at most {times:g} times of 100, a coin 50 times: {worth}. "
+        f"It holds while at least {one.promised_survivors} clients are in the total, of whom {one.colluders} may tell "
+        "their noise; who has several rows is promised less, unless clients are protected"
+    )
+
+
+# Words
+
+
+def _title(one: Result) -> str:
+    return find_attack(one.attack).title
+
+
+def _tries(one: Result) -> str:
+    return f"right in {one.hits} of {one.trials} tries, by guessing {_percent(one.chance or 0.0)}"
+
+
+def _of_100(part: float) -> str:
+    """Return a part as so many of a hundred."""
+    if 0 < part < 0.01 or 0.99 < part < 1:
+        return "fewer than 1" if part < 0.5 else "more than 99"
+    return f"{100 * part:.0f}"
+
+
+def _percent(part: float) -> str:
+    """Return a part of 1 in as few digits as say something."""
+    if part in (0.0, 1.0):
+        return f"{part:.0%}"
+    return f"{100 * part:.2g} %" if part < 0.1 else f"{100 * part:.1f} %"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellWords:
+    """A cell of the table, in words.
+
+    Args:
+        outcome: what it comes to.
+        learnt: the number.
+        seen: the limit, or what would have been noticed; empty where neither says anything.
+    """
+
+    outcome: str
+    learnt: str
+    seen: str
+
+
+def cell_words(one: Result) -> CellWords:
+    """Return a result as a cell says it: learnt, limit, would have noticed."""
+    if one.score is None:
+        return CellWords(outcome=one.outcome.value, learnt=one.reason, seen="")
+    if one.score.error is not None:
+        learnt = f"mean error {_percent(one.score.error)}, without it {_percent(one.score.blind_error or 0.0)}"
+    elif not one.trials:
+        learnt = "there is none to look for"
+    elif one.limit_name == Limit.MEMBERSHIP and one.value is not None:
+        interval = f"{_percent(one.low or 0.0)} to {_percent(one.high or 0.0)}"
+        learnt = f"{_percent(one.value)} for the outermost tenth ({interval})"
+    else:
+        learnt = f"{one.hits} of {one.trials}, guessing {_percent(one.chance or 0.0)}"
+    if one.limit is not None:
+        seen = f"limit {_percent(one.limit)}"
+    else:
+        seen = f"would have noticed {_percent(one.noticed)}" if one.rule is Rule.MUST_HIDE and one.noticed else ""
+    return CellWords(outcome=one.outcome.value, learnt=learnt, seen=seen)
 
 
 def print_audit(audit: Audit, console: Console) -> None:
-    """Print the verdict matrix, then the findings as sentences."""
+    """Print the decision and the sentences, then what each attack learnt."""
+    console.print(DECISIONS[audit.decision], style="bold")
+    for mark, sentence in sentences(audit):
+        console.print(f"{'✓' if mark is Mark.FINE else '✗' if mark is Mark.WRONG else '!'} {sentence}", markup=False)
     table = Table(show_edge=False, pad_edge=False, box=None)
-    table.add_column("attack")
-    for column in audit.columns:
-        table.add_column(column)
-    for attack in audit.attacks:
-        cells = [audit.cell(attack.name, column) for column in audit.columns]
-        table.add_row(attack.name, *(f"{SHORT[cell.verdict]}{_numbers(cell.score)}" for cell in cells))
+    for column in ("exposure", "attack", "learnt", "limit, or would have noticed", "outcome"):
+        table.add_column(column, overflow="fold")
+    for one in audit.results:
+        words = cell_words(one)
+        table.add_row(one.exposure, one.attack, words.learnt, words.seen, words.outcome)
     console.print(table)
-    console.print(f"no evidence: {Verdict.NO_EVIDENCE.value}; numbers are successes of trials")
-    for mark, sentence in findings(audit):
-        if mark is not Mark.WRONG:
-            console.print(f"{'! ' if mark is Mark.NOTICE else ''}{sentence}")
-
-
-def _numbers(score: Score | None) -> str:
-    return "" if score is None or not score.trials else f" {score.hits}/{score.trials}"

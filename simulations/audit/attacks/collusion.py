@@ -12,13 +12,13 @@ from secagg.errors import ConfigurationError
 from secagg.layout import IntVector
 from simulations.audit.attack import Attack, CoalitionScore, NotTriedError, Outcome, VectorGuesser, attacked
 from simulations.audit.evaluate import Score
+from simulations.audit.exposure import Exposure
+from simulations.audit.knowledge import Known
 from simulations.audit.view import (
     SERVER_ALONE,
     WIRE_TAPPER,
-    AdversaryView,
     Coalition,
     read_integers,
-    view_of,
 )
 from simulations.audit.workbench import Bench, who_spoke
 
@@ -53,11 +53,14 @@ class Collusion(VectorGuesser, Attack):
         withstood = [one.score for one in scores if not one.should_break]
         return Outcome(score=Score.pooled(withstood or [one.score for one in scores]), coalitions=scores)
 
-    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> IntVector | None:
+    def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> IntVector | None:
         """Return the target's vector, or what is left of the masks."""
-        one = view.sums[-1]
+        one, target = seen.sums[-1], seen.target
         opened = None if target is None else one.protocol.reconstruct_upload(one.knowledge, target)
         return None if opened is None else read_integers(one.layout, opened.to_bytes())
+
+
+ATTACK = Collusion()
 
 
 def by_coalition(bench: Bench, mode: Mode, n_clients: int) -> Iterator[CoalitionScore]:
@@ -70,10 +73,15 @@ def by_coalition(bench: Bench, mode: Mode, n_clients: int) -> Iterator[Coalition
     runs = [who_spoke(cohort, recorded) for cohort, recorded in zip(cohorts, sums, strict=True)]
     for name, should_break, seats in _coalitions(sums[0].protocol, bench):
         scores = [
-            attacked(Collusion(), view, party, bench.truth(indices, recorded.inputs[party]), bench.rng)
+            attacked(
+                ATTACK,
+                Exposure.of((recorded,), party, coalition=seat),
+                bench.known(),
+                bench.truth(indices, recorded.inputs[party]),
+                bench.rng,
+            )
             for cohort, recorded in runs
             for seat in seats
-            for view in [view_of((recorded,), seat, bench.known())]
             for party, indices in cohort.items()
             if party not in seat.parties
         ]

@@ -6,7 +6,6 @@ import numpy as np
 from scipy import stats
 
 from analytic_secagg.modes import Mode
-from secagg import PartyId
 from secagg.config import free_numbers
 from secagg.encoder import EncodedSum
 from secagg.encryption.adversary import NoiseOfSum
@@ -16,8 +15,10 @@ from secagg.ring import RingVector
 from secagg.wire import MessageType
 from simulations.audit.attack import PROBE, Attack, Expectation, Outcome, attacked
 from simulations.audit.evaluate import Score
+from simulations.audit.exposure import Exposure
+from simulations.audit.knowledge import Known
 from simulations.audit.population import Truth
-from simulations.audit.view import AdversaryView, Coalition, SumView, view_of
+from simulations.audit.view import Coalition, SumView
 from simulations.audit.workbench import Bench
 
 LEVEL = 0.01
@@ -57,20 +58,23 @@ class Confirmation(Attack):
             holder = Coalition(name="key holder", parties=frozenset({next(free_numbers(tuple(cohort)))}))
             n_sums = min(SUMS, -(-SUMS * ENTRIES // bench.layout.size))
             sums = tuple(bench.run(mode, vectors) for _ in range(n_sums))
-            view = view_of(sums, holder, bench.known({party: (one, one) for party, one in vectors.items()}))
+            known = bench.known({party: (one, one) for party, one in vectors.items()})
             truth = bench.truth(np.concatenate(list(cohort.values())), sums[-1].released().total)
-            scores.append(attacked(self, view, None, truth, bench.rng))
+            scores.append(attacked(self, Exposure.of(sums, coalition=holder), known, truth, bench.rng))
         return Outcome(score=Score.pooled(scores))
 
-    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> list[bool]:
+    def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> list[bool]:
         """Whether the noise of all sums together leans towards each of the vectors that it was handed."""
-        vectors = [vector for vector, _ in view.known.worlds.values()]
-        leanings = np.array([_leanings(one, vectors) for one in view.sums])
+        vectors = [vector for vector, _ in known.worlds.values()]
+        leanings = np.array([_leanings(one, vectors) for one in seen.sums])
         return [bool(stats.norm.sf(one) < LEVEL) for one in leanings.sum(axis=0) / len(leanings) ** 0.5]
 
     def score(self, guess: list[bool], truth: Truth, rng: np.random.Generator) -> Score:
         """One trial a client."""
         return Score(hits=sum(guess), trials=len(guess), chance=LEVEL)
+
+
+ATTACK = Confirmation()
 
 
 def _leanings(one: SumView, vectors: list[IntVector]) -> list[float]:

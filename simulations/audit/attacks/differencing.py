@@ -27,16 +27,14 @@ from simulations.audit.attack import (
     in_the_clear,
 )
 from simulations.audit.evaluate import Picture, Score
+from simulations.audit.exposure import Exposure
+from simulations.audit.knowledge import Known
 from simulations.audit.population import Truth
 from simulations.audit.view import (
-    SERVER_ALONE,
-    AdversaryView,
     Coalition,
     Reading,
     RecordedSum,
-    reading_of,
     record_sum,
-    view_of,
 )
 from simulations.audit.workbench import Bench
 
@@ -66,9 +64,9 @@ class Differencing(_OfTotals):
         second = record_sum(bench.parties(mode, tuple(vectors)), others, model=bench.model, entropy=bench.entropy)
         return bench.run(mode, vectors), second
 
-    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> IntVector | None:
+    def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> IntVector | None:
         """The first total less the second."""
-        first, second = view.sums[0].read_rest(), view.sums[1].read_rest()
+        first, second = seen.read(0), seen.read(1)
         return None if first is None or second is None else first - second
 
 
@@ -91,9 +89,9 @@ class InsiderDifferencing(_OfTotals):
         """Return one sum, of the insider and the victim."""
         return (bench.run(mode, vectors),)
 
-    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> IntVector | None:
+    def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> IntVector | None:
         """The total less everything that the coalition put in."""
-        return view.sums[-1].read_rest()
+        return seen.read()
 
 
 @dataclass(frozen=True)
@@ -124,18 +122,18 @@ class MaskReuse(Attack):
         cohort = {party: indices for party, indices in bench.cohort(max(2, n_clients), 6).items() if len(indices) > 1}
         before = {party: bench.vector(indices[:-1]) for party, indices in cohort.items()}
         after = bench.vectors(cohort)
-        view = view_of((self.run(bench, mode, before), self.run(bench, mode, after)), SERVER_ALONE, bench.known())
+        sums = self.run(bench, mode, before), self.run(bench, mode, after)
         return Score.pooled(
-            attacked(self, view, party, bench.truth(indices[-1:], after[party]), bench.rng)
+            attacked(self, Exposure.of(sums, party), bench.known(), bench.truth(indices[-1:], after[party]), bench.rng)
             for party, indices in cohort.items()
         )
 
-    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> NDArray[np.int64] | None:
+    def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> NDArray[np.int64] | None:
         """The row, if the difference of the uploads is one row's statistics."""
-        before, after = view.read(target, number=0), view.read(target, number=1)
-        if target is None or before is None or after is None:
+        before, after = seen.read(0), seen.read(1)
+        if seen.target is None or before is None or after is None:
             return None
-        change = Reading.of(view.sums[0].layout, after - before)
+        change = Reading.of(seen.sums[0].layout, after - before)
         columns = np.flatnonzero(change.cross.any(axis=0))
         if len(columns) != 1:
             return None
@@ -189,9 +187,9 @@ class DifferentModels(VictimAttack[Reading | None]):
         parties = TwoContexts.of(bench.parties(mode, tuple(sent)), VICTIM, context)
         return (record_sum(parties, sent, network=ForgedHeaders(parties=parties), entropy=bench.entropy),)
 
-    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> Reading | None:
+    def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> Reading | None:
         """The total, taken for the target's statistics."""
-        return reading_of(view, None)
+        return seen.reading
 
     def score(self, guess: Reading | None, truth: Truth, rng: np.random.Generator) -> Score:
         """One trial a session; the number of rows, which all clients add to, does not count."""
@@ -247,3 +245,6 @@ def dead_vector(vector: IntVector) -> IntVector:
     dead = np.zeros_like(vector)
     dead[-1] = vector[-1]
     return dead
+
+
+DIFFERENCING, INSIDER, REUSE, DIFFERENT_MODELS = Differencing(), InsiderDifferencing(), MaskReuse(), DifferentModels()

@@ -9,14 +9,16 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from analytic_secagg.modes import Mode
-from secagg import Layout, PartyId
+from secagg import Layout
 from secagg.layout import IntVector
 from secagg.ring import RingVector
 from secagg.sums import Upload
-from simulations.audit.attack import PROBE, Expectation, MessageAttack
+from simulations.audit.attack import PROBE, Expectation, ExposureAttack, Outcome, in_the_clear
 from simulations.audit.evaluate import Score
+from simulations.audit.exposure import Exposure
+from simulations.audit.knowledge import Knowledge, Known
 from simulations.audit.population import Truth
-from simulations.audit.view import AdversaryView
+from simulations.audit.workbench import Bench
 
 SUSPICION = 0.01
 """Level of one message's test: fair dice are suspected this often at most."""
@@ -27,7 +29,11 @@ TAILS = (256, 64, 16)
 Bytes = NDArray[np.uint8]
 
 
-class Distinguishing(MessageAttack[IntVector | None]):
+GAMES, CLIENTS, FEW_ROWS = 260, 20, 4
+"""Messages that are told apart, at least; clients of each further sum that is made for them, and rows of a client."""
+
+
+class Distinguishing(ExposureAttack[IntVector | None]):
     """The adversary knows two vectors and takes the one that shares more bytes with the message."""
 
     name = "distinguishing"
@@ -37,16 +43,27 @@ class Distinguishing(MessageAttack[IntVector | None]):
         "The attacker is handed two complete sets of statistics, one of which the client sent, and looks at the "
         "message to tell which. Success: the right one. Chance: one half."
     )
+    needs = Knowledge.ALL_BUT_ONE
 
-    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> IntVector | None:
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+        """Attack the bench's cohorts and, of a mode that protects, as many more as a coin game takes."""
+        assert mode is not None
+        runs = list(bench.runs(mode))
+        while not in_the_clear(mode) and sum(len(cohort) for cohort, _ in runs) < GAMES:
+            cohort = bench.cohort(CLIENTS, FEW_ROWS)
+            runs.append((cohort, bench.run(mode, bench.vectors(cohort))))
+        return Outcome(score=self.against_messages(bench, runs))
+
+    def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> IntVector | None:
         """The vector that it believes was sent; None where it was offered none."""
-        if target is None or target not in view.known.worlds:
+        target = seen.target
+        if target is None or target not in known.worlds:
             return None
-        worlds = view.known.worlds[target]
-        data = view.sums[-1].vector_bytes(target)
+        worlds = known.worlds[target]
+        data = seen.sums[-1].vector_bytes(target)
         if data is None:
             return worlds[int(rng.integers(2))]
-        first, second = (_equal_bytes(view.sums[-1].layout, world, data) for world in worlds)
+        first, second = (_equal_bytes(seen.sums[-1].layout, world, data) for world in worlds)
         return worlds[int(rng.integers(2)) if first == second else int(second > first)]
 
     def score(self, guess: IntVector | None, truth: Truth, rng: np.random.Generator) -> Score:
@@ -61,7 +78,7 @@ def _equal_bytes(layout: Layout, vector: IntVector, data: bytes) -> int:
     return int(np.count_nonzero(encoded == np.frombuffer(data, dtype=np.uint8)))
 
 
-class Uniformity(MessageAttack[bool | None]):
+class Uniformity(ExposureAttack[bool | None]):
     """Chi-square, repeated-entry and serial tests of the bytes of an upload, joined by Bonferroni's bound."""
 
     name = "uniformity"
@@ -71,16 +88,17 @@ class Uniformity(MessageAttack[bool | None]):
         "repeated entries are tested. Success: a message that is called suspicious. Chance: fair dice are called "
         "suspicious in one of a hundred messages at most. Ciphertexts need not look like dice, so they are not tested."
     )
+    needs = Knowledge.NOTHING
 
     def expected(self, mode: Mode | None) -> Expectation | None:
         """As every attack on a message; ciphertexts are not looked at."""
         is_cipher = mode is not None and mode.guarantee(PROBE).upload is Upload.CIPHERTEXT
         return None if is_cipher else super().expected(mode)
 
-    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> bool | None:
+    def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> bool | None:
         """Whether the message is suspicious; None where there is none."""
-        one = view.sums[-1]
-        data = None if target is None else one.vector_bytes(target)
+        one = seen.sums[-1]
+        data = None if seen.target is None else one.vector_bytes(seen.target)
         return None if data is None else p_value(one.layout, data) < SUSPICION
 
     def score(self, guess: bool | None, truth: Truth, rng: np.random.Generator) -> Score:
@@ -143,3 +161,6 @@ def _serial(values: NDArray[np.float64]) -> float:
     if spread == 0.0:
         return 0.0
     return float(2 * stats.norm.sf(abs(float(centred[1:] @ centred[:-1])) / spread * np.sqrt(len(values))))
+
+
+DISTINGUISHING, UNIFORMITY = Distinguishing(), Uniformity()

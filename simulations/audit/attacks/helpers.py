@@ -237,3 +237,6 @@ class _Liar(CommitteeHelper):
     def _sum(self, place: int) -> bytes:
         honest = CommitteeHelper._sum(self, place)
         return bytes([honest[0] + 1 & 255]) + honest[1:]
+
+
+SURVIVOR_SETS, LYING_HELPER = SurvivorSets(), LyingHelper()

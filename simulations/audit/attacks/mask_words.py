@@ -117,3 +117,6 @@ def repeats(mask: bytes) -> bool:
     """Whether a word comes twice."""
     words = words_of(mask)
     return len(np.unique(words)) < len(words)
+
+
+ATTACK = MaskWords()

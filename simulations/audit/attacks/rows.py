@@ -8,7 +8,7 @@ import numpy as np
 from flint import fmpz_mat, nmod_mat
 from numpy.typing import NDArray
 
-from simulations.audit.attack import ReadingAttack, RebuiltRows, TooLargeError, score_rows
+from simulations.audit.attack import ANY_SUM, Limit, ReadingAttack, RebuiltRows, TooLargeError, Unit, score_rows
 from simulations.audit.view import IntMatrix, Reading
 
 MAX_ROWS = 100
@@ -65,6 +65,11 @@ def rebuild(reading: Reading) -> RebuiltRows | None:
         raise TooLargeError(f"rows from a lattice of {n_rows} rows: they are there, and it takes stronger reduction")
     images = units @ inner[columns].astype(object)  # e_i times every column of [Y, X]
     return _rows_of(images, len(counts), scale, reading)
+
+
+def rebuilt_rows(reading: Reading) -> RebuiltRows | None:
+    """Return the rows behind exact statistics, class by class where a sum has them apart; see ``rebuild``."""
+    return _class_by_class(rebuild, reading)
 
 
 def _class_by_class(read: Callable[[Reading], RebuiltRows | None], reading: Reading) -> RebuiltRows | None:
@@ -167,7 +172,8 @@ def peel(reading: Reading) -> RebuiltRows:
     """All rows that come off, certified if nothing is left.
 
     For features x >= 0: (sum_c H_vc)^2 = G_vv says that only one row has anything in feature v. That row is then column
-    v of G divided by its entry; once it is known it is taken off, and others become alone.
+    v of G divided by its entry; once it is known it is taken off, and others become alone. Where features have signs it
+    is no proof that a row is alone, and a good guess all the same.
     """
     gram, cross = reading.gram.copy(), reading.cross.copy()
     rows, labels = [], []
@@ -185,15 +191,16 @@ def peel(reading: Reading) -> RebuiltRows:
 
 
 def _first_alone(gram: IntMatrix, cross: IntMatrix) -> tuple[IntMatrix, int] | None:
-    sums = cross.sum(axis=1)
-    alone = (sums > 0) & (np.abs(sums) < 2**31) & (sums * sums == gram.diagonal())
+    sums, is_signed = cross.sum(axis=1), bool((cross < 0).any())
+    alone = (sums != 0) & (np.abs(sums) < 2**31) & (sums * sums == gram.diagonal())
     for feature in np.flatnonzero(alone):
         entry, row = int(sums[feature]), gram[:, feature]
-        if (row < 0).any() or (row % entry).any() or np.count_nonzero(cross[feature]) != 1:
+        if (row % entry).any() or np.count_nonzero(cross[feature]) != 1:
             continue
         row = row // entry
-        label = int(np.argmax(cross[feature]))
-        if (row * row <= gram.diagonal()).all() and (row <= cross[:, label]).all():
+        label = int(np.argmax(np.abs(cross[feature])))
+        fits = is_signed or ((row >= 0).all() and (row <= cross[:, label]).all())
+        if fits and (row * row <= gram.diagonal()).all():
             return row, label
     return None
 
@@ -206,11 +213,11 @@ LATTICE_ROWS = ReadingAttack(
         "included, as long as there are fewer rows than features. It proves its result: no other rows give the same "
         "sums. Success: a row and its label, every number exact. Chance: naming as many rows of the pool."
     ),
-    read=lambda reading, rows: _class_by_class(rebuild, reading),
+    read=lambda reading, rows: rebuilt_rows(reading),
     scored=score_rows,
-    on_totals=True,
-    by_cohort=True,
-    by_rows=True,
+    sees=ANY_SUM,
+    unit=Unit.ROW,
+    limit=Limit.REBUILT_ROWS,
 )
 
 PEELING = ReadingAttack(
@@ -223,6 +230,8 @@ PEELING = ReadingAttack(
     ),
     read=lambda reading, rows: _class_by_class(peel, reading),
     scored=score_rows,
-    on_totals=True,
+    sees=ANY_SUM,
+    unit=Unit.ROW,
+    limit=Limit.REBUILT_ROWS,
     sure=False,  # even in the clear it needs features that are mostly zero
 )

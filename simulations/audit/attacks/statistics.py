@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import multinomial
 
-from simulations.audit.attack import PICTURES, ReadingAttack
+from simulations.audit.attack import ANY_SUM, PICTURES, Limit, ReadingAttack, Unit
 from simulations.audit.evaluate import Picture, Score
 from simulations.audit.population import EnteringRows, Truth
 from simulations.audit.view import Reading
@@ -74,7 +74,7 @@ LABEL_HISTOGRAM = ReadingAttack(
     ),
     read=_histogram,
     scored=scored(lambda truth: {0: np.bincount(truth.labels, minlength=truth.n_classes)}, _likeliest),
-    on_totals=True,
+    sees=ANY_SUM,
 )
 
 ROW_COUNT = ReadingAttack(
@@ -118,6 +118,7 @@ LONE_ROWS = ReadingAttack(
         lambda truth: min(1.0, truth.n_classes / truth.pool_size),
         of_rows=True,
     ),
-    on_totals=True,
-    by_rows=True,
+    sees=ANY_SUM,
+    unit=Unit.ROW,
+    limit=Limit.REBUILT_ROWS,
 )

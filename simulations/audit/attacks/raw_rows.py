@@ -1,0 +1,73 @@
+"""The rows behind a public feature map: rows that come out of a total are mapped ones, and a decoder undoes the map."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from simulations.audit.attack import ANY_SUM, ExposureAttack, Limit, NotTriedError, Unit
+from simulations.audit.attacks.rows import rebuilt_rows
+from simulations.audit.evaluate import Score
+from simulations.audit.exposure import Exposure
+from simulations.audit.knowledge import Knowledge, Known
+from simulations.audit.population import Truth
+
+Floats = NDArray[np.float64]
+
+RIDGE = 1e-6
+"""Of the decoder, in units of the mean squared length of a mapped row."""
+
+
+class RawRows(ExposureAttack[Floats | None]):
+    """Rebuilds the mapped rows as ``lattice_rows`` does, and takes them back by a linear decoder from public pairs."""
+
+    name = "raw_rows"
+    title = "The person's own row, behind a public feature map"
+    explanation = (
+        "Where a learner maps rows first (random features, a frozen backbone), what comes out of a small total are "
+        "mapped rows. Public rows and their images give a linear decoder, which takes them back. Success: of all rows "
+        "of the pool the decoded one is nearest to the true one. Chance: naming as many rows of the pool."
+    )
+    sees = ANY_SUM
+    needs = Knowledge.PUBLIC_ROWS
+    unit = Unit.ROW
+    limit = Limit.REBUILT_ROWS
+
+    def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> Floats | None:
+        """Return the decoded rows; None where no mapped ones come out.
+
+        Raises:
+            NotTriedError: rows enter the sum as they are.
+            TooLargeError: see ``lattice_rows``.
+        """
+        images, raw = known.rows.public.astype(np.float64), np.asarray(known.public.features, dtype=np.float64)
+        if not len(raw) or is_the_same(images, raw):
+            raise NotTriedError(f"{self.title}: rows enter the sum as they are, which {'lattice_rows'} tries")
+        found = None if seen.reading is None else rebuilt_rows(seen.reading)
+        if found is None or not len(found.rows):
+            return None
+        unit = float((images**2).sum(axis=1).mean())
+        decoder = np.linalg.solve(images.T @ images + RIDGE * unit * np.eye(images.shape[1]), images.T @ raw)
+        return np.asarray(found.rows @ decoder)
+
+    def score(self, guess: Floats | None, truth: Truth, rng: np.random.Generator) -> Score:
+        """Score a trial for each row: is it the one of the pool that some decoded row is nearest to?"""
+        n, pool = len(truth.rows), np.asarray(truth.pool.features, dtype=np.float64)
+        named = set[bytes]()
+        if guess is not None and len(guess):
+            _, places = cKDTree(pool).query(guess)
+            named = {pool[place].tobytes() for place in np.atleast_1d(places)}
+        hits = sum(np.asarray(row, dtype=np.float64).tobytes() in named for row in truth.raw.features)
+        return Score(hits=hits, trials=n, chance=min(1.0, n / truth.pool_size))
+
+
+def is_the_same(images: Floats, raw: Floats) -> bool:
+    """Return whether images are the rows themselves, in other units and rounded."""
+    if images.shape != raw.shape:
+        return False
+    scale = np.abs(images).max() / max(np.abs(raw).max(), 1e-300)
+    return bool(np.abs(images - raw * scale).max() <= 2.0 + 1e-3 * np.abs(images).max())
+
+
+ATTACK = RawRows()

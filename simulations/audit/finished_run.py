@@ -1,0 +1,213 @@
+"""A finished run as exposures: its own totals and model, read from its folder, beside the rows that one owner has."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from analytic.learner import AnalyticLearner
+from analytic.model_files import load_model
+from analytic.row_format import RowFormat
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.errors import UsageError
+from analytic_secagg.federation import Federation, Step
+from analytic_secagg.modes import Mode, find_mode
+from analytic_secagg.privacy import is_bounded
+from analytic_secagg.totals import read_totals
+from secagg import PlainSum, SumResult, new_session_id
+from simulations.audit.attack import NotTriedError, Target
+from simulations.audit.exposure import Exposure, Kind
+from simulations.audit.population import EnteringRows, Population
+from simulations.audit.view import FIRST_CLASS, SumView
+from simulations.audit.workbench import Bench, Cohort
+from simulations.report.document import Natural, Record, Sha256
+
+MODEL, TOTALS, SUMMARY = "model.safetensors", "totals.safetensors", "summary.json"
+
+
+class RunRecord(Record, title="run"):
+    """The finished run that an audit is about."""
+
+    mode: str
+    """The mode of its sums."""
+    survivors: Natural
+    """Clients in its last total."""
+    weights_sha256: Sha256
+    """Digest of its model's weights, as its summary has it."""
+    totals_sha256: Sha256
+    """Digest of the file of its totals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FinishedRun:
+    """What the folder of a run holds.
+
+    Args:
+        learner: the closed form, as its model's file states it.
+        model: the complete model.
+        results: the totals of its sums, in order.
+        mode: of its sums.
+        record: what a report says of it.
+    """
+
+    learner: AnalyticLearner[Any]
+    model: Any = field(repr=False)
+    results: tuple[SumResult, ...] = field(repr=False)
+    mode: Mode
+    record: RunRecord
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read a run's folder, and make sure that its totals give its model.
+
+        Raises:
+            UsageError: it is no folder of a finished run, or its totals give another model.
+            FederationError, analytic.errors.AnalyticError: a file of it cannot be read.
+        """
+        try:
+            mode = find_mode(str(json.loads((folder / SUMMARY).read_bytes())["mode"]))
+            totals = (folder / TOTALS).read_bytes()
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"{folder} must be the folder of a finished run, with {MODEL}, {TOTALS} and {SUMMARY} "
+                f"({type(error).__name__})"
+            ) from error
+        saved, results = load_model(folder / MODEL), read_totals(folder / TOTALS)
+        weights = saved.learner.weights_bytes(saved.model)
+        federation = Federation[Any](saved.learner, release=None)
+        for one in results:
+            federation.take(one)
+        if federation.next_sum is not None or saved.learner.weights_bytes(federation.model) != weights:
+            raise UsageError(f"the totals of {folder} give another model than the one beside them: files were mixed up")
+        record = RunRecord(
+            mode=mode.name,
+            survivors=len(results[-1].survivors),
+            weights_sha256=hashlib.sha256(weights).hexdigest(),
+            totals_sha256=hashlib.sha256(totals).hexdigest(),
+        )
+        return cls(learner=saved.learner, model=saved.model, results=results, mode=mode, record=record)
+
+    def columns(self, own: Dataset, feature_format: RowFormat, rng: np.random.Generator) -> Iterator[RunColumn]:
+        """Yield its totals that have a Gram, all of them together, and its model.
+
+        Args:
+            own: an owner's rows that are in the run (training) and rows that nobody used (test): half of these are the
+                rows that an attacker takes for used ones by mistake, half are public.
+            feature_format: of the features.
+            rng: tosses the attackers' coins.
+        """
+        population, members = _population(own, rng)
+        sums, bench = list[SumView](), None
+        for step, result in self._steps():
+            names = {segment.name for segment in step.layout.segments}
+            if not ({"gram", "cross"} <= names or FIRST_CLASS in names):
+                continue
+            bench = Bench(
+                learner=self.learner,
+                model=step.model,
+                spec=step.spec,
+                population=population,
+                entering=EnteringRows.of(self.learner, step.model, population),
+                feature_format=feature_format,
+                rows_per_client=max(2, len(own.x_train)),
+                rng=rng,
+                clients=len(result.survivors),
+            )
+            sums.append(_seen(step, result))
+            kind = Kind.NOISY_TOTAL if is_bounded(self.learner) else Kind.TOTAL
+            name = f"total {len(sums)} of the run"
+            yield RunColumn(kind=kind, bench=bench, name=name, seen=self._exposure(kind, (sums[-1],)), members=members)
+        if bench is None:
+            raise UsageError(f"no sum of this run has a Gram and a cross-correlation ({self.learner.name})")
+        if len(sums) > 1:
+            seen = self._exposure(Kind.TOTALS, tuple(sums))
+            yield RunColumn(kind=Kind.TOTALS, bench=bench, name="all totals of the run", seen=seen, members=members)
+        model = replace(self._exposure(Kind.MODEL, ()), model=self.model)
+        yield RunColumn(kind=Kind.MODEL, bench=bench, name="model of the run", seen=model, members=members)
+
+    def _exposure(self, kind: Kind, sums: tuple[SumView, ...]) -> Exposure:
+        return Exposure(kind=kind, sums=sums, learner=self.learner)
+
+    def _steps(self) -> Iterator[tuple[Step[Any], SumResult]]:
+        federation = Federation[Any](self.learner, release=None, sum_fits=True)
+        for result in self.results:
+            step = federation.next_sum
+            assert step is not None, "reading compared the number of sums"
+            yield step, result
+            federation.take(result)
+
+
+def _seen(step: Step[Any], result: SumResult) -> SumView:
+    protocol = PlainSum(layout=step.layout, clients=result.survivors, session_id=new_session_id())
+    return SumView(protocol=protocol, model=step.model, messages=(), result=result, inputs={}, tapes={}, secrets={})
+
+
+def _population(own: Dataset, rng: np.random.Generator) -> tuple[Population, np.ndarray[Any, np.dtype[np.intp]]]:
+    """Return the owner's rows and as many others as candidates, the remaining ones as public rows."""
+    others = rng.permutation(len(own.x_test))
+    asked, public = others[: len(others) // 2], others[len(others) // 2 :]
+    if min(len(own.x_train), len(asked), len(public)) < 1:
+        raise UsageError("an audit of a run needs rows that are in it (x_train) and two or more that are not (x_test)")
+    dataset = replace(
+        own,
+        x_train=np.concatenate([own.x_train, own.x_test[asked]]),
+        y_train=np.concatenate([own.y_train, own.y_test[asked]]),
+        x_test=own.x_test[public],
+        y_test=own.y_test[public],
+    )
+    every = np.arange(len(dataset.x_train))
+    population = Population(dataset=dataset, candidates=every, public=np.arange(len(public)))
+    return population, every[: len(own.x_train)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunColumn:
+    """One exposure of a finished run; there is no other cohort of it.
+
+    Args:
+        kind: what is seen.
+        bench: rows and learner.
+        name: what reports call it.
+        seen: the exposure.
+        members: the owner's rows that are in the run.
+    """
+
+    kind: Kind
+    bench: Bench
+    name: str
+    seen: Exposure
+    members: np.ndarray[Any, np.dtype[np.intp]] = field(repr=False)
+
+    @property
+    def clients(self) -> int:
+        """Clients in the run's total."""
+        return self.bench.clients
+
+    @property
+    def rows(self) -> int:
+        """The owner's rows that are in it; others' rows are in it too."""
+        return len(self.members)
+
+    @property
+    def standard(self) -> Target:
+        """The exposure, what may be known, and what the owner knows of the truth: its own rows."""
+        vector = self.bench.vector(self.members)
+        return self.seen, self.bench.known(), self.bench.truth(self.members, vector)
+
+    def cohort(self) -> Cohort:
+        """Refuse: rows of other cohorts are in no total of a finished run.
+
+        Raises:
+            NotTriedError: always.
+        """
+        raise NotTriedError("attacks that compare cohorts of other composition: a finished run has one cohort")
+
+    def target(self, cohort: Cohort) -> Target:
+        """Refuse, as ``cohort`` does."""
+        raise NotTriedError("attacks that compare cohorts of other composition: a finished run has one cohort")

@@ -1,0 +1,142 @@
+"""An audit as one self-contained page, for the person who decides and is no cryptographer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from markupsafe import Markup
+
+from analytic.row_format import RowFormat
+from simulations.audit.attack import Limit
+from simulations.audit.audit import Audit
+from simulations.audit.catalogue import find_attack
+from simulations.audit.decide import Outcome, Rule
+from simulations.audit.exposure import Kind
+from simulations.report.audit_findings import BAD, DECISIONS, MARKS, cell_words, sentences
+from simulations.report.page import render, row_picture
+from simulations.report.plots import Line, LineChart
+
+CSS_CLASSES = {
+    Outcome.NOTHING_FOUND: "none",
+    Outcome.LEAK: "leak",
+    Outcome.WITHIN: "none",
+    Outcome.OVER: "leak",
+    Outcome.NOT_DECIDED: "undecided",
+    Outcome.WON: "control",
+    Outcome.LOST: "undecided",
+    Outcome.SEEN: "seen",
+}
+
+MOST_PICTURES = 8
+
+
+def to_html(audit: Audit, *, pictures: bool = False) -> str:
+    """Return the page as text. It needs no network, no script and no other file.
+
+    Args:
+        audit: what to report.
+        pictures: whether rows of the data are shown; a page with them must be kept like the data.
+    """
+    return render(
+        "audit.html",
+        filters={},
+        title=f"Privacy audit: {audit.settings.learner} on {audit.dataset.name}"
+        + (", a finished run" * bool(audit.run)),
+        audit=audit,
+        settings=audit.settings,
+        decision=DECISIONS[audit.decision],
+        decision_css=MARKS[audit.decision].css,
+        sentences=[(mark.css, sentence) for mark, sentence in sentences(audit)],
+        columns=[(one.name, _column_title(audit, one.name)) for one in audit.exposures],
+        rows=list(_rows(audit)),
+        chart=_chart(audit),
+        assumptions=list(assumptions(audit)),
+        galleries=list(_galleries(audit)) if pictures else [],
+        attacks=[find_attack(one.name) for one in audit.attacks],
+        document=audit.to_json(),
+    )
+
+
+def _column_title(audit: Audit, name: str) -> str:
+    exposure = next(one for one in audit.exposures if one.name == name)
+    if exposure.kind == Kind.MESSAGE:
+        return f"one client's message, {name}"
+    return f"{name} ({exposure.rows} rows)"
+
+
+def _rows(audit: Audit) -> Iterator[dict[str, Any]]:
+    """Yield the table's lines: each attack with a cell for each exposure."""
+    for attack in audit.attacks:
+        cells = []
+        for exposure in audit.exposures:
+            one = audit.result(attack.name, exposure.name)
+            words = None if one is None else cell_words(one)
+            cells.append((exposure.name, words, "empty" if one is None else CSS_CLASSES[one.outcome]))
+        if any(words is not None for _, words, _ in cells):
+            yield {"attack": attack, "cells": cells}
+
+
+def _chart(audit: Audit) -> tuple[str, Markup] | None:
+    """Return how much totals show by the size of the cohort, with the owner's own size marked."""
+    sizes = {one.name: one.clients for one in audit.exposures if one.kind in (Kind.TOTAL, Kind.MODEL)}
+    series = dict[str, dict[int, float]]()
+    for one in audit.results:
+        if one.exposure in sizes and one.value is not None and one.limit_name in (Limit.REBUILT_ROWS, Limit.MEMBERSHIP):
+            series.setdefault(find_attack(one.attack).title, {})[sizes[one.exposure]] = one.value
+    series = {name: points for name, points in series.items() if len(points) > 1}
+    if not series:
+        return None
+    lines = {name: Line(x=sorted(points), y=[points[at] for at in sorted(points)]) for name, points in series.items()}
+    own = audit.settings.clients
+    ticks = {float(size): f"{size} (yours)" if size == own else str(size) for size in sorted({*sizes.values()})}
+    words = " ".join(
+        f"{name}: " + ", ".join(f"{at:g} clients {value:.2f}" for at, value in zip(line.x, line.y, strict=True)) + "."
+        for name, line in lines.items()
+    )
+    title = "What totals and models show, by the number of clients"
+    chart = LineChart(title=title, x_label="clients in the total", series=lines, words=words, ticks=ticks)
+    return title, Markup(chart.to_svg())  # noqa: S704 - our own SVG
+
+
+def assumptions(audit: Audit) -> Iterator[str]:
+    """Yield what the decision takes for granted, and what it is worth where an attack shows that."""
+    crafted = next((one for one in audit.results if one.attack == "crafted_features" and one.score), None)
+    words = "The feature map is the one that all sites agreed on."
+    if crafted is not None and crafted.score is not None:
+        words += f" If it were crafted, {crafted.hits} of {crafted.trials} rows would come out of the total."
+    yield words
+    second = next((one for one in audit.results if one.attack == "differencing" and one.rule is Rule.KNOWN), None)
+    words = "Sites keep query logs, and refuse a second total from which one site could be computed."
+    if second is not None:
+        words += f" Without them two totals show a site ({second.hits} of {second.trials} tries)."
+    yield words
+    stated = sorted({one.coalition for one in audit.coalitions if one.should_break and one.score.hits})
+    if stated:
+        yield f"These do not collude, since they can expose a client's message: {'; '.join(stated)}."
+    yield "Sites are honest about their rows: whoever owns other rows of a cohort knows more than the lines above say."
+    yield (
+        f"Attackers know what their line says: at most a list of {min(audit.dataset.train_rows, 2000)} candidate rows "
+        "with labels, and further rows of the same kind."
+    )
+
+
+def _galleries(audit: Audit) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield rows beside those that attacks rebuilt, of each exposure in which one came out, and of its twin."""
+    shown = [one for one in audit.results if one.score is not None and one.score.pictures]
+    top = max(
+        (int(picture.true.max()) for one in shown if one.score for picture in one.score.pictures),
+        default=RowFormat.parse(audit.settings.format).magnitude,
+    )
+    for one in shown:
+        assert one.score is not None
+        if one.outcome in (*BAD, Outcome.WON) or one.rule is Rule.MUST_HIDE:
+            pairs = [
+                {
+                    "true": row_picture(picture.true, top),
+                    "rebuilt": None if picture.rebuilt is None else row_picture(picture.rebuilt, top),
+                    "exact": picture.exact,
+                }
+                for picture in one.score.pictures[:MOST_PICTURES]
+            ]
+            yield f"{find_attack(one.attack).title}: {one.exposure}", pairs
