@@ -548,7 +548,7 @@ class _Rehearsal:
         promised = MASKED.guarantee(tuple(range(1, clients + 1))).min_survivors
         plan = PrivacyPlan(
             epsilon=epsilon,
-            promised_survivors=promised,
+            min_noise_shares=promised,
             colluders=1,
             nonnegative=self.bench.population.dataset.is_nonnegative,
         )

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from analytic_secagg.audit_plan import STANDARD_RULE
 from simulations.audit.attack import Limit
 from simulations.audit.evaluate import Area, Score
 from simulations.report.document import Count, Natural, NotNegative, Part, Record, computed
@@ -52,20 +53,13 @@ class Verdict(StrEnum):
 class DecisionRule(Record, title="rule"):
     """All that a decision follows, public and fixed before the run; a plan holds it word for word."""
 
-    family_error: Part = 1e-3
+    family_error: Part = STANDARD_RULE["family_error"]
     """How often one or more of all results that must hide something are called a leak by accident (Holm, 1979)."""
-    notices: Part = 0.7
+    notices: Part = STANDARD_RULE["notices"]
     """A result that would not have noticed a leak in this part of the trials, nine times out of ten, is not decided."""
-    notices_coins: Part = 0.75
+    notices_coins: Part = STANDARD_RULE["notices_coins"]
     """The same for attacks that a blind guess wins half of the time."""
-    limits: dict[str, NotNegative | None] = Field(
-        default={
-            Limit.REBUILT_ROWS.value: 0.01,
-            Limit.MEMBERSHIP.value: 0.9,
-            Limit.ATTRIBUTE.value: 0.2,
-            Limit.GROUP_SHARE.value: None,
-        }
-    )
+    limits: dict[str, NotNegative | None] = Field(default_factory=lambda: dict(STANDARD_RULE["limits"]))
     """Limits of what totals and models may show; null for none. rebuilt_rows: part of the rows that an attack looks for
     and rebuilds. membership: area under the ROC curve for the tenth of the rows that lies farthest out. attribute: what
     is added to a blind guess. group_share: least mean error."""

@@ -29,7 +29,7 @@ from secagg.dp.conversions import gdp_epsilon
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
 from secagg.sessions import ClientInput, ClientSession
-from simulations.audit.evaluate import LARGEST_EPSILON, clopper_pearson
+from simulations.audit.evaluate import clopper_pearson
 from simulations.report.document import Count, Natural, NotNegative, Part, Positive, Record, computed
 
 CLIENTS, RUNS, ROWS = 5, 1000, 2
@@ -49,6 +49,9 @@ FAR = 1e6
 
 CLIENT_COPIES = 4
 """Where a client is protected, its canary has so many times the rows that the plan expects of one."""
+
+LARGEST_EPSILON = 64.0
+"""Larger bounds say no more."""
 
 LARGEST_MU = 40.0
 """A larger one is not told from no noise at all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from simulations.audit.population import Truth, pooled, singles
 from simulations.audit.view import Reading
 
 Floats = NDArray[np.float64]
+
+ASKED = 300
+"""Candidates that are asked about: the client's code runs on each of them in each sum."""
 
 LEAST = -1e6
 """What a row scores in a sum that it cannot be in, so that other sums still count."""
@@ -39,27 +43,33 @@ class AllSums(ExposureAttack[Floats]):
     limit = Limit.MEMBERSHIP
 
     def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> Floats:
-        """Return a score for each candidate.
+        """Return a score for each candidate that is asked about, and NaN for others.
 
         Everything that a client does with a row is public, so the attacker runs the client's code on one candidate; the
         Gram of one row is its outer product, and any column of that is the row of that layer, up to a factor.
         """
         assert seen.learner is not None
-        total = np.zeros(len(known.candidates))
+        asked = rng.permutation(len(known.candidates))[:ASKED]
+        some, public_rows = known.candidates.taken(asked), known.public.taken(np.arange(min(ASKED, len(known.public))))
+        total = np.zeros(len(asked))
         for number, one in enumerate(seen.sums):
             vector = seen.read(number)
             if vector is None or {"gram", "cross"} - {segment.name for segment in one.layout.segments}:
                 continue
-            candidates, fits = _layer(seen.learner, one.model, known.candidates)
-            public, of_public = _layer(seen.learner, one.model, known.public)
+            candidates, fits = _layer(seen.learner, one.model, some)
+            public, of_public = _layer(seen.learner, one.model, public_rows)
             evidence = membership_evidence(Reading.of(one.layout, vector), candidates[fits], public[of_public])
             total[fits] += np.maximum(evidence, LEAST)
             total[~fits] += LEAST  # a client with such a row would have been refused
-        return total
+        scores = np.full(len(known.candidates), np.nan)
+        scores[asked] = total
+        return scores
 
     def score(self, guess: Floats, truth: Truth, rng: np.random.Generator) -> Score:
         """Score pairs of a row that was used and one that was not."""
-        return score_members(guess, truth, rng)
+        asked = ~np.isnan(guess)
+        few = replace(truth, is_member=truth.is_member[asked], is_outlying=truth.is_outlying[asked])
+        return score_members(guess[asked], few, rng)
 
 
 def _layer(learner: AnalyticLearner[Any], model: Any, rows: ClientRows) -> tuple[Floats, NDArray[np.bool_]]:
