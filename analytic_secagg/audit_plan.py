@@ -121,6 +121,8 @@ class SignedPlan:
             plan, when = AuditPlan.model_validate(said["plan"]), datetime.fromisoformat(said["signed_at"])
             if when.tzinfo is None:
                 raise PlanError("its time has no offset from UTC")
+            if statement.subjects != {"rows": plan.data_sha256}:
+                raise PlanError("its subject is not the rows that it states")
             code = CodeVersion(**said["code"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             why = str(error) if isinstance(error, FederationError) else type(error).__name__

@@ -1,4 +1,4 @@
-"""What a dossier reads of an audit's signed report: the one place that knows the report's form."""
+"""Reader of an audit's signed report for the dossier: the only module here that knows the report's form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPORT_TYPE = "urn:analytic-secagg:audit-report:4"
 
 Outcome = Literal["hidden", "leaks", "not decided"]
 LEARNER = {"learner": "", "options": "", "ridge": None, "feature_format": None, "target_format": "labels"}
-"""What an audit must share with a run, with the value of an audit that states none."""
+"""Settings that an audit must share with a run, each with the value of an audit that states none."""
 
 _OUTCOMES: Mapping[str, Outcome] = {
     "nothing found": "hidden",
@@ -88,7 +88,7 @@ class AuditResult:
         Raises:
             PlanError: it is none of this version.
         """
-        document, signer = _document(text)
+        document, signer, subjects = _document(text)
         try:
             report = _Report.model_validate(document)
         except ValidationError as error:
@@ -97,6 +97,10 @@ class AuditResult:
                 "the audit's report must be what python -m simulations audit --json writes, of version 4; its part "
                 f"{place!r} is missing or of another kind. Run the audit with this release"
             ) from error
+        if signer is not None and subjects != _subjects(report.dataset.sha256, report.plan_sha256):
+            raise PlanError(
+                "the audit's report is signed, but its subjects are not the rows and the plan that it states"
+            )
         stated = {**report.settings, "feature_format": report.settings.get("format")}
         return cls(
             signer=signer,
@@ -114,25 +118,27 @@ class AuditResult:
 
 def signed_report(document: Mapping[str, Any], identity: IdentityKey) -> str:
     """Return a report as a DSSE envelope, signed by whoever ran the audit."""
-    subjects = {"rows": document["dataset"]["sha256"]}
-    if document["plan_sha256"] is not None:
-        subjects["plan"] = document["plan_sha256"]
+    subjects = _subjects(document["dataset"]["sha256"], document["plan_sha256"])
     return sign(Statement(subjects=subjects, predicate_type=REPORT_TYPE, predicate=document), identity)
 
 
-def _document(text: str) -> tuple[Any, bytes | None]:
-    """Return a report as JSON, and who signed it; None where nobody did."""
+def _subjects(data_sha256: str, plan_sha256: str | None) -> dict[str, str]:
+    return {"rows": data_sha256} | ({} if plan_sha256 is None else {"plan": plan_sha256})
+
+
+def _document(text: str) -> tuple[Any, bytes | None, Mapping[str, str]]:
+    """Return a report as JSON, the key that signed it (None for none), and the subjects of the statement."""
     try:
         document = json.loads(text)
     except ValueError:
-        return None, None
+        return None, None, {}
     if not isinstance(document, dict) or "payload" not in document:
-        return document, None
+        return document, None, {}
     try:
         statement, signer = read_signed(text)
     except AttestationError as error:
         raise PlanError(f"the audit's report is in an envelope that does not verify: {error}") from error
-    return dict(statement.predicate), signer if statement.predicate_type == REPORT_TYPE else None
+    return dict(statement.predicate), signer if statement.predicate_type == REPORT_TYPE else None, statement.subjects
 
 
 class _Part(StrictModel, extra="ignore"):
@@ -229,6 +235,11 @@ class _Noise(_Part):
     as_expected: bool
 
 
+class _TwoWorlds(_Part):
+    epsilon: float
+    outcome: Literal["refuted", "consistent", "not decided"]
+
+
 class _Report(_Part):
     kind: Literal["analytic-secagg/audit"] = Field(alias="schema")
     schema_version: Literal[4]
@@ -243,6 +254,7 @@ class _Report(_Part):
     controls: list[_Control]
     coalitions: list[_Coalition]
     noise: list[_Noise]
+    two_worlds: list[_TwoWorlds]
     decision: Literal["passed", "failed", "not decided"]
 
     @property
@@ -251,10 +263,11 @@ class _Report(_Part):
         judged = [one for one in self.results if one.rule in ("must hide", "may be seen")]
         outcomes = {one.outcome for one in judged}
         fine = all(one.as_stated for one in self.coalitions) and all(one.as_expected for one in self.noise)
-        if outcomes & {"leak", "over the limit"} or not fine:
+        worlds = {one.outcome for one in self.two_worlds}
+        if outcomes & {"leak", "over the limit"} or not fine or "refuted" in worlds:
             return "failed"
         hides = any(one.rule == "must hide" for one in judged)
-        if "not decided" in outcomes or not hides or not all(one.caught for one in self.controls):
+        if "not decided" in outcomes | worlds or not hides or not all(one.caught for one in self.controls):
             return "not decided"
         return "passed"
 

@@ -84,7 +84,7 @@ class Evidence:
 
     @cached_property
     def roster(self) -> Roster:
-        """Who takes part."""
+        """The operator's roster."""
         return validated(Roster, tomllib.loads(self.files[ROSTER].decode()), SiteFileError, prefix=f"{ROSTER}: ")
 
     @cached_property
@@ -94,13 +94,13 @@ class Evidence:
 
     @cached_property
     def run(self) -> FiledRun:
-        """The run."""
+        """The run, with the receipts beside it."""
         files = {name.removeprefix(RUN): self.files[name] for name in self.within(RUN)}
         return FiledRun(files=files, roster=self.roster, kept=[*self.receipts.values()])
 
     @cached_property
     def signers(self) -> Mapping[bytes, str]:
-        """Who may sign a plan or a report, in words by key."""
+        """Public keys that may sign a plan or a report, each with its owner in words."""
         named = {self.signer: "who signed this dossier", self.roster.server: "the server"}
         return named | {key: f"client {party}" for party, key in self.roster.clients.items()}
 
@@ -111,7 +111,7 @@ class Evidence:
 
     @cached_property
     def decision(self) -> Mapping[str, Any] | None:
-        """The decision on the plan's hypotheses, and who shows that the plan came first; None without a plan."""
+        """The decision on the plan's hypotheses, with the evidence that the plan came first; None without a plan."""
         if PLAN not in self.files:
             return None
         plan = SignedPlan.from_text(self.files[PLAN].decode(errors="replace"), signers=self.signers)

@@ -144,12 +144,12 @@ class FiledRun:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the first sum guarantees, by the invitation and the roster."""
+        """Guarantee of the first sum, by the invitation and the roster."""
         return self._session().protocol.guarantee
 
     @property
     def recomputed(self) -> bool:
-        """Whether its totals are here, from which the model and the disclosure checks are computed again."""
+        """True if the totals are here, from which the model and the disclosure checks are computed again."""
         return TOTALS in self.files
 
     @property

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from analytic.errors import AnalyticError
 from analytic.row_format import RowFormat
 from analytic_secagg.audit_plan import SignedPlan
 from analytic_secagg.code_version import code_version
@@ -48,6 +49,8 @@ from simulations.audit.finished_run import FinishedRun, RunColumn, RunRecord
 from simulations.audit.negative_controls import Control, negative_controls
 from simulations.audit.noisy_totals import NoiseEvidence, noise_evidence
 from simulations.audit.population import MAX_CANDIDATES, Population
+from simulations.audit.two_worlds import Outcome as EpsilonOutcome
+from simulations.audit.two_worlds import TwoWorlds, two_worlds
 from simulations.audit.workbench import Bench, give_memory_back
 from simulations.command_line.shared_arguments import format_option
 from simulations.report.document import (
@@ -68,6 +71,9 @@ DEFAULT_MODES = ("plain", "masked", "bfv")
 
 MOST_COLLUDERS = 6
 """Of the seven clients of the sum that coalitions are tried on, one is attacked."""
+
+TOY_FEATURES, TOY_CLIENTS = 6, 5
+"""Of the runs with and without one person."""
 
 LEAST_MESSAGES = 30
 """Of a mode that are attacked: fewer would show too little, and in the clear as many are enough."""
@@ -144,6 +150,11 @@ class AuditSettings:
         default=2,
     )
     trials: int = option("sums made for each attack that needs its own", count, default=5)
+    two_world_runs: int = option(
+        "small runs with and without one person, for each epsilon: more of them come nearer to the claim",
+        lambda text: whole(text, at_least=40, at_most=100_000),
+        default=300,
+    )
     epsilon: tuple[float, ...] | None = option(
         "try totals with noise for these as well; none leaves them out, as does a choice of --attacks",
         lambda text: () if text == "none" else budgets(text),
@@ -342,6 +353,8 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
     """Faults of masks and noise that were planted on purpose."""
     noise: list[NoiseEvidence] = Field(default=[])
     """Totals with noise: claim and evidence."""
+    two_worlds: list[TwoWorlds] = Field(default=[])
+    """What the best attack comes to, in many small runs with and without one person."""
     limitations: list[str] = Field(default=[], min_length=1)
     """What this report says nothing about."""
     seconds: NotNegative = 0.0
@@ -358,7 +371,10 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
     def _further(self) -> Iterator[Verdict]:
         if any(not one.as_stated for one in self.coalitions) or any(not one.as_expected for one in self.noise):
             yield Verdict.FAILED
-        if any(not one.caught for one in self.controls):
+        outcomes = {one.outcome for one in self.two_worlds}
+        if EpsilonOutcome.REFUTED in outcomes:
+            yield Verdict.FAILED
+        if any(not one.caught for one in self.controls) or EpsilonOutcome.NOT_DECIDED in outcomes:
             yield Verdict.NOT_DECIDED
         if not any(one.rule is Rule.MUST_HIDE for one in self.results):
             yield Verdict.NOT_DECIDED
@@ -692,6 +708,28 @@ class _Rehearsal:
                 self.report.controls.append(fault)
             else:
                 self.report.noise.append(one)
+        for epsilon in self.settings.tried_epsilon:
+            self._two_worlds(epsilon)
+
+    def _two_worlds(self, epsilon: float) -> None:
+        """Run the audited learner many times at a toy size, with and without one person."""
+        self._begin(f"noise: with and without one person, epsilon {epsilon:g}")
+        toy = LearnerSettings(
+            n_features=TOY_FEATURES,
+            n_classes=2,
+            feature_format=RowFormat(integer_bits=1, fraction_bits=16),
+            max_rows=8 * TOY_CLIENTS,
+            max_clients=TOY_CLIENTS,
+        )
+        promised = MASKED.guarantee(tuple(range(1, TOY_CLIENTS + 1))).min_survivors
+        plan = PrivacyPlan(epsilon=epsilon, min_noise_shares=promised, colluders=1)
+        try:
+            learner = self.settings.learner.build(toy)
+            found = two_worlds(learner, plan, self.bench.rng, n_clients=TOY_CLIENTS, runs=self.settings.two_world_runs)
+        except (PrivacyError, FederationError, AnalyticError) as error:
+            self.report.limitations.append(f"noise, with and without one person: {error}")
+            return
+        self.report.two_worlds.append(found)
 
 
 def _against(attack: ExposureAttack[Any], column: Column | RunColumn) -> Score:

@@ -15,6 +15,7 @@ from simulations.audit.catalogue import find_attack
 from simulations.audit.decide import Outcome, Result, Rule, Verdict
 from simulations.audit.exposure import Kind
 from simulations.audit.noisy_totals import NoiseEvidence
+from simulations.audit.two_worlds import Outcome as EpsilonOutcome
 from simulations.report.document import Finding, Mark
 
 MARKS = {Verdict.PASSED: Mark.FINE, Verdict.FAILED: Mark.WRONG, Verdict.NOT_DECIDED: Mark.NOTICE}
@@ -34,6 +35,7 @@ def sentences(audit: Audit) -> list[Finding]:
         *_about_messages(audit),
         *_about_seen(audit),
         *_about_noise(audit),
+        *_about_two_worlds(audit),
         *_about_coalitions(audit),
         *_about_controls(audit),
         *_about_what_is_known(audit),
@@ -67,6 +69,20 @@ def _about_messages(audit: Audit) -> Iterator[Finding]:
             f"{len(hidden)} attacks. The weakest attack would have noticed a leak that helps in {_of_100(weakest)} of "
             "100 tries. Nothing to do.",
         )
+
+
+def _about_two_worlds(audit: Audit) -> Iterator[Finding]:
+    for one in audit.two_worlds:
+        told = (
+            f"Noise for epsilon {one.epsilon:g}, in {one.runs} small runs of {one.learner} with and without one person: "
+            f"the best attack shows epsilon to be at least {one.lower_bound:.2f}, and the claim is at most {one.epsilon:g}."
+        )
+        if one.outcome is EpsilonOutcome.REFUTED:
+            yield Mark.WRONG, f"{told} THE CLAIM IS REFUTED. Do not release it; report it to the authors."
+        elif one.outcome is EpsilonOutcome.NOT_DECIDED:
+            yield Mark.NOTICE, f"{told} That is below half of the claim and decides nothing: run more --two-world-runs."
+        else:
+            yield Mark.FINE, told
 
 
 def _about_coalitions(audit: Audit) -> Iterator[Finding]:

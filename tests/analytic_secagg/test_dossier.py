@@ -108,6 +108,7 @@ def audit(plan: str, **outcomes: str) -> dict[str, Any]:
         "controls": [CAUGHT],
         "coalitions": [],
         "noise": [],
+        "two_worlds": [],
         "decision": decision,
     }
 
@@ -766,6 +767,12 @@ def test_a_report_that_nobody_vouches_for_decides_nothing() -> None:
     ):
         with pytest.raises(PlanError, match="in an envelope that does not verify"):
             AuditResult.from_text(changed)
+    about_others = replace(read_signed(text)[0], subjects={"rows": OTHER_DATA.data_sha256})
+    with pytest.raises(PlanError, match="its subjects are not the rows and the plan that it states"):
+        AuditResult.from_text(sign(about_others, AUDITOR))
+    about_others = replace(read_signed(SIGNED)[0], subjects={"rows": OTHER_DATA.data_sha256})
+    with pytest.raises(PlanError, match="its subject is not the rows that it states"):
+        SignedPlan.from_text(sign(about_others, AUDITOR))
     as_plan = replace(read_signed(text)[0], predicate_type=PLAN_TYPE)
     assert AuditResult.from_text(sign(as_plan, AUDITOR)).signer is None
     named = signed_plan(PLAN.model_copy(update={"auditor": STRANGER.public.hex()}), AUDITOR, BEFORE)
