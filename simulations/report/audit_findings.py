@@ -74,8 +74,8 @@ def _about_messages(audit: Audit) -> Iterator[Finding]:
 def _about_two_worlds(audit: Audit) -> Iterator[Finding]:
     for one in audit.two_worlds:
         told = (
-            f"Noise for epsilon {one.epsilon:g}, in {one.runs} small runs of {one.learner} with and without one person: "
-            f"the best attack shows epsilon to be at least {one.lower_bound:.2f}, and the claim is at most {one.epsilon:g}."
+            f"Noise for epsilon {one.epsilon:g}: in {one.runs} small runs of {one.learner} with and without one person "
+            f"the best attack shows epsilon to be at least {one.lower_bound:.2f}; the claim is at most {one.epsilon:g}."
         )
         if one.outcome is EpsilonOutcome.REFUTED:
             yield Mark.WRONG, f"{told} THE CLAIM IS REFUTED. Do not release it; report it to the authors."
