@@ -28,6 +28,7 @@ from analytic_secagg.learners import CROSS_VALIDATED, LearnerSettings, find_lear
 from analytic_secagg.modes import MODES, Mode, choose_modes
 from analytic_secagg.privacy import PrivacyPlan
 from secagg import PartyId
+from secagg.dp.conversions import large_delta
 
 FEWEST_SITES = 2
 
@@ -295,6 +296,10 @@ def federate(
         if wrong := [name for name, value in stated.items() if value is not None]:
             raise UsageError(f"{wrong[0]} is for a learner by name, and learner is {learner.name} with its parameters")
         built = learner
+    if privacy is not None:
+        n = len(rows) if privacy.unit == "client" else sum(map(len, rows.values()))
+        if said := large_delta(privacy.delta, n, privacy.unit):
+            warnings.warn(f"privacy: {said}", stacklevel=2)
     run = run_federation(
         built, rows, chosen, dropouts=lambda number: gone, privacy=privacy, max_client_rows=max_client_rows
     )

@@ -26,7 +26,7 @@ from secagg.dp import (
     guarantee,
 )
 from secagg.dp.accountant import check_unit_and_adjacency
-from secagg.dp.conversions import check_epsilon_delta
+from secagg.dp.conversions import check_epsilon_delta, large_delta
 from secagg.dp.noise import CoordinateNoise
 from secagg.dp.noisy_sum import with_headroom
 from secagg.entropy import Entropy, os_entropy
@@ -299,6 +299,18 @@ class PrivateForm:
         """Privacy guarantee of all sums of one run together."""
         return guarantee(self.releases, self.plan.delta)
 
+    def n_protected(self, n_clients: int) -> int:
+        """Return how many records there may be, or how many clients there are.
+
+        The number of records is not public: it is at most ``max_rows``, which the learner has room for.
+
+        Args:
+            n_clients: the cohort.
+        """
+        first = self.learner.next_sum(self.learner.init())
+        assert first is not None, "a private form has a sum"
+        return n_clients if self.plan.unit == "client" else first.max_rows
+
     def explain(self) -> str:
         """The bill in words: what is promised to whom, and each release with its price."""
         return "\n".join(self._sentences())
@@ -364,6 +376,9 @@ class PrivateForm:
                 f"Every client adds its share; the promise rests on at least {plan.min_noise_shares} clients in "
                 f"every total, of whom up to {plan.colluders} may collude with whoever sees it."
             )
+        n, is_bound = self.n_protected(plan.promised_survivors or 1), plan.unit == "record"
+        if wrong := large_delta(plan.delta, n, plan.unit, is_bound=is_bound):
+            yield f"WARNING: {wrong}. The number is {'max_rows' if is_bound else 'that of the promised survivors'}."
         for release in self.releases:
             yield f"{release.label}: rho {float(release.rho):.4g}."
         yield "Solves shrink the eigenvalues of noisy Grams in float64: the model's bits are the computing machine's."

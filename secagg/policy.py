@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from secagg.beacon import DrawnGraph, grinding_bits, seed_of_beacon
 from secagg.config import SERVER
 from secagg.dp.accountant import Release, check_unit_and_adjacency, guarantee
-from secagg.dp.conversions import check_epsilon_delta
+from secagg.dp.conversions import check_epsilon_delta, large_delta
 from secagg.encryption.encrypted import HOLDER_ROLE
 from secagg.errors import ConfigurationError, PolicyError
 from secagg.masked.assumptions import Assumptions
@@ -35,6 +35,8 @@ class NoiseDemand:
         delta: the delta for it.
         unit: unit of privacy: ``record`` or ``client``.
         adjacency: neighbouring relation: ``add-remove`` or ``replace-one``.
+        refuse_large_delta: whether ``check_delta`` refuses a delta that is not below one over the number of those whom
+            a run protects.
 
     Raises:
         secagg.dp.PrivacyError: a field is out of range.
@@ -49,6 +51,7 @@ class NoiseDemand:
     delta: float = 1e-5
     unit: str = "record"
     adjacency: str = "add-remove"
+    refuse_large_delta: bool = False
 
     def __post_init__(self) -> None:
         check_epsilon_delta(self.epsilon, self.delta)
@@ -71,6 +74,21 @@ class NoiseDemand:
                 f"this site asks for an {demanded}; {together.releases} releases cost {together.epsilon:.4g} together: "
                 "ask for more noise"
             )
+
+    def check_delta(self, delta: float, n: int, *, is_bound: bool = False) -> None:
+        """Refuse a run that states too large a delta, or whose cost this site computes at one; does nothing if off.
+
+        Args:
+            delta: what the run states.
+            n: how many records, or clients, it protects.
+            is_bound: whether n only bounds their number, which is below it.
+
+        Raises:
+            PolicyError: one of the two is not below 1 / n.
+        """
+        for whose, own in (("the run's", delta), ("this site's own", self.delta)) if self.refuse_large_delta else ():
+            if wrong := large_delta(own, n, self.unit, is_bound=is_bound):
+                raise PolicyError(f"{whose} {wrong} (refuse_large_delta)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,9 @@ def admit(file: SiteFile, proposal: TrainingProposal) -> tuple[Session, str]:
         session = Session.of(proposal, file.roster)
         noise = session.step.noise
         file.policy.check(session.protocol, () if noise is None else noise.releases)
+        if noise is not None and file.policy.noise is not None:
+            n, of_records = noise.n_protected(len(session.protocol.clients)), noise.plan.unit == "record"
+            file.policy.noise.check_delta(noise.plan.delta, n, is_bound=of_records)
     except (ConfigurationError, PolicyError) as error:
         raise DeclinedError(str(error)) from error
     _check_columns(file, session)

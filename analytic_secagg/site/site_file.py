@@ -229,6 +229,8 @@ class PrivacyTable(StrictModel):
         unit: who is protected: ``record`` or ``client``.
         adjacency: what a neighbouring data set is.
         run_epsilon: the least noise: largest epsilon of all sums of one run; None for no less than the budget.
+        refuse_large_delta: whether to decline a run whose delta, or this one, is not below one over the records that
+            its learner has room for, or over its clients where these are protected.
         ledger: the file where every sum is charged before its vector leaves; the command ``ledger`` begins it.
     """
 
@@ -237,13 +239,20 @@ class PrivacyTable(StrictModel):
     unit: Unit = "record"
     adjacency: Adjacency = "add-remove"
     run_epsilon: Annotated[float, Field(gt=0)] | None = None
+    refuse_large_delta: bool = False
     ledger: Place
 
     @property
     def demand(self) -> NoiseDemand:
         """The least noise of a run."""
         epsilon = self.epsilon if self.run_epsilon is None else self.run_epsilon
-        return NoiseDemand(epsilon=epsilon, delta=self.delta, unit=self.unit, adjacency=self.adjacency)
+        return NoiseDemand(
+            epsilon=epsilon,
+            delta=self.delta,
+            unit=self.unit,
+            adjacency=self.adjacency,
+            refuse_large_delta=self.refuse_large_delta,
+        )
 
     def budget(self, population: str) -> Budget:
         """Return the budget of the rows of this name."""

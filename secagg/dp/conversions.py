@@ -40,6 +40,30 @@ def check_delta(delta: float) -> None:
         )
 
 
+def large_delta(delta: float, n: int, unit: str = "record", *, is_bound: bool = False) -> str:
+    """Return a warning where a delta is not below one over the number of those it protects; empty where it is.
+
+    A mechanism that publishes each record with probability delta, and nothing else, is (0, delta)-DP.
+
+    Args:
+        delta: the delta of a promise.
+        n: how many records, or clients, there are.
+        unit: which of the two.
+        is_bound: whether n only bounds their number, which is below it.
+
+    >>> large_delta(1e-5, 1000)
+    ''
+    >>> large_delta(0.1, 120).split(":")[0]
+    'delta 0.1 is too large for 120 records'
+    """
+    if delta * n < 1.0 or (is_bound and delta * n == 1.0):
+        return ""
+    return (
+        f"delta {delta:g} is too large for {n} {unit}s: it must be below 1/{n}, since a mechanism that publishes "
+        f"{delta * n:.3g} of them as they are keeps such a promise; take {0.1 / n:.0e} or less"
+    )
+
+
 def zcdp_delta(rho: float, epsilon: float) -> float:
     """Return the delta for which every rho-zCDP mechanism is (epsilon, delta)-DP (Canonne, Kamath and Steinke 2020).
 

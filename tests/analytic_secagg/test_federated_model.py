@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from analytic.errors import AnalyticError
 from analytic_secagg.errors import UsageError
 from analytic_secagg.federated_model import FederatedModel, federate
 from analytic_secagg.learners import LEARNERS
+from analytic_secagg.privacy import PrivacyPlan
 
 X, ILL = load_breast_cancer(return_X_y=True)
 LABELS = np.where(ILL == 1, "benign", "malignant")
@@ -185,6 +187,16 @@ def test_a_wrong_argument_is_named(call: Callable[[], object], said: str) -> Non
 def test_a_wrong_format_is_no_raw_error() -> None:
     with pytest.raises(AnalyticError, match="a row format reads like Q5"):
         federate(SITES, format="five bits")
+
+
+@pytest.mark.parametrize(("unit", "delta", "n"), [("record", 0.1, 569), ("client", 0.4, 3)])
+def test_a_delta_that_protects_nobody_is_warned_of(unit: Any, delta: float, n: int) -> None:
+    plan = PrivacyPlan(epsilon=1.0, delta=delta, unit=unit, promised_survivors=3, colluders=1)
+    with pytest.warns(UserWarning, match=f"privacy: delta {delta:g} is too large for {n} {unit}s"):
+        federate(dealt(X, LABELS), format="Q13.8", privacy=plan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        federate(dealt(X, LABELS), format="Q13.8", privacy=replace(plan, delta=1e-5))
 
 
 def test_two_sites_are_warned_of() -> None:

@@ -322,6 +322,17 @@ def test_an_impossible_demand_cannot_be_made(bad: dict[str, Any]) -> None:
         NoiseDemand(**{"epsilon": 1.0} | bad)
 
 
+def test_a_large_delta_is_refused_where_a_site_says_so() -> None:
+    """The run's, and the one at which the site itself computes what it costs."""
+    NoiseDemand(epsilon=1.0).check_delta(0.1, 120)
+    strict = NoiseDemand(epsilon=1.0, delta=1e-5, refuse_large_delta=True)
+    strict.check_delta(1e-6, 99_999)
+    with pytest.raises(PolicyError, match=r"the run's delta 0.1 is too large for 120 records.*refuse_large_delta"):
+        strict.check_delta(0.1, 120)
+    with pytest.raises(PolicyError, match="this site's own delta 1e-05 is too large for 100000 records"):
+        strict.check_delta(1e-6, 100_000)
+
+
 def test_shares_of_noise_count_on_no_more_honest_clients_than_the_sum() -> None:
     """Colluders know their own shares: a sum that is stated for one has noise that bears one at least."""
     protocol = MaskedSum.planned(

@@ -196,6 +196,21 @@ def test_colluders_of_the_site_s_own_count_know_their_shares(trial: Trial) -> No
     assert site(trial, 1).join(private(**promised))
 
 
+def test_a_site_declines_a_delta_that_protects_nobody_where_its_file_says_so(trial: Trial) -> None:
+    """With it a tenth of all records may be published as they are."""
+    with_budgets(trial)
+    large = private(replace(PLAN, epsilon=1.0, delta=0.1))
+    assert site(trial, 1).join(large)
+    edit(trial, 2, ("run_epsilon = 8.0", "run_epsilon = 8.0\nrefuse_large_delta = true"))
+    with pytest.raises(DeclinedError, match=r"the run's delta 0\.1 is too large for \d+ records"):
+        site(trial, 2).join(large)
+    assert site(trial, 2).join(private())
+    form = PLAN.apply(RunSettings.of(template_settings()).build_learner(len(CLIENTS)))
+    assert "WARNING" not in form.explain()
+    warned = replace(PLAN, delta=0.1).apply(form.learner.unbounded()).explain()
+    assert "WARNING: delta 0.1 is too large" in warned
+
+
 def test_a_site_without_a_budget_takes_no_part_in_noise_and_one_with_it_in_nothing_else(trial: Trial) -> None:
     with pytest.raises(DeclinedError, match=r"not in masked\+noise"):
         site(trial, 1).join(private())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from secagg.dp import PrivacyError
-from secagg.dp.conversions import gdp_delta, gdp_epsilon, zcdp_delta, zcdp_epsilon, zcdp_rho
+from secagg.dp.conversions import gdp_delta, gdp_epsilon, large_delta, zcdp_delta, zcdp_epsilon, zcdp_rho
 
 # sigma / sensitivity at delta 1e-5: zCDP with the conversion of CKS 2020, and the exact Gaussian (Balle and Wang 2018)
 TABLE = {
@@ -110,3 +110,15 @@ def test_a_delta_that_is_none_has_no_epsilon(epsilon_of: Callable[[float, float]
 def test_next_to_no_noise_ends_in_an_error(epsilon_of: Callable[[float, float], float]) -> None:
     with pytest.raises(PrivacyError, match="next to no noise"):
         epsilon_of(1e9, 1e-5)
+
+
+@pytest.mark.parametrize("unit", ["record", "client"])
+def test_a_delta_is_too_large_from_one_over_their_number_on(unit: str) -> None:
+    """A power of two, so that the product is exact."""
+    assert large_delta(2.0**-10, 1024, unit) != ""
+    assert large_delta(math.nextafter(2.0**-10, 0.0), 1024, unit) == ""
+    said = large_delta(0.1, 120, unit)
+    assert f"120 {unit}s" in said
+    assert "publishes 12 of them" in said
+    suggested = float(said.split("take ")[1].split()[0])
+    assert large_delta(suggested, 120, unit) == ""
