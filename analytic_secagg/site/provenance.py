@@ -16,7 +16,6 @@ import numpy as np
 from pydantic import BeforeValidator, ValidationError
 
 from analytic_secagg.datasets import BROKEN_ARCHIVE
-from analytic_secagg.errors import DataError
 from analytic_secagg.site.strict_models import StrictModel
 
 
@@ -61,18 +60,12 @@ class Recipe(StrictModel):
 
 
 def recipe_of(place: str) -> Recipe | None:
-    """Return how an archive's features were computed; None where it does not say.
-
-    Raises:
-        DataError: there is no such archive.
-    """
+    """Return how an archive's features were computed; None where it does not say, or cannot be read."""
     try:
         with Path(place).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             said = json.loads(str(archive["settings"])) if "settings" in archive.files else {}
             return Recipe.model_validate({name: said[name] for name in Recipe.model_fields})
-    except OSError as error:
-        raise DataError(f"cannot read {place}: {error.strerror or 'no archive'}; name a file of features") from None
-    except (KeyError, TypeError, ValidationError, *BROKEN_ARCHIVE):
+    except (OSError, KeyError, TypeError, ValidationError, *BROKEN_ARCHIVE):
         return None
 
 

@@ -15,6 +15,7 @@ from analytic_secagg.privacy import Boundable, PrivacyPlan
 from secagg import InsecureSeededEntropy
 from simulations.compare.dpsgd import METHODS
 from simulations.compare.run import SHARES, Run
+from simulations.compare.size import refuse_too_large
 
 TARGET_BITS = 22
 """Bits of a target format that covers all rows, as far as so many squares add up exactly."""
@@ -108,7 +109,8 @@ def check(run: Run, dataset: Dataset) -> int:
     asked = stated(run, dataset)
     if run.is_baseline:
         return int(asked.options.get("rounds", 1))
-    _ = run.mode_of_sums(), build(run, dataset)
+    _ = run.mode_of_sums()
+    refuse_too_large(build(run, dataset))
     return run.clients * n_sums(run, dataset)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console
 
@@ -11,13 +11,17 @@ from analytic_secagg.console.arguments import Configurable
 from analytic_secagg.console.declaration import Command
 from analytic_secagg.console.output_files import OutputFile
 from analytic_secagg.console.printing import print_tables
+from analytic_secagg.datasets import Dataset
 from analytic_secagg.learners import LEARNERS
 from analytic_secagg.modes import MODES
 from simulations.command_line.progress import progress_bar
 from simulations.compare.baselines import BASELINES
+from simulations.compare.build import build
 from simulations.compare.comparison import Comparison, compare
 from simulations.compare.options import CompareOptions
 from simulations.compare.plan import tasks_of
+from simulations.compare.size import WORTH_SAYING, gram_columns, in_words, seconds
+from simulations.compare.tuning import Task
 from simulations.data.label_noise import with_label_noise
 from simulations.report.document import Mark
 from simulations.report.findings import findings
@@ -33,6 +37,7 @@ def run(options: CompareOptions) -> int:
     files = list(_files(options))
     dataset = with_label_noise(options.data.rows(), options.federation.label_noise, options.federation.seed)
     tasks = tasks_of(options, dataset)
+    _announce(dataset, tasks)
     with progress_bar(sum(task.n_runs for task in tasks)) as progress:
         comparison = compare(dataset, tasks, progress)
     texts = [(file, render(comparison)) for file, render in files]
@@ -45,6 +50,23 @@ def run(options: CompareOptions) -> int:
         if mark is Mark.WRONG:
             print(f"error: {finding}", file=sys.stderr)
     return 0 if comparison.all_bitwise_equal_to_pooled else 1
+
+
+def _announce(dataset: Dataset, tasks: Sequence[Task]) -> None:
+    """Say how long it will take, where that is long; on stderr, since it is no result."""
+    learners = {
+        (run.label or run.learner, str(run.options)): build(run, dataset)
+        for task in tasks
+        for run in task.runs
+        if run.is_exact
+    }
+    if (total := sum(map(seconds, learners.values()))) > WORTH_SAYING:
+        print(
+            f"estimate: about {in_words(total)} on one core for {max(map(gram_columns, learners.values()))} columns, "
+            "and more for every further mode, cohort and partition",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _draw(comparison: Comparison, console: Console) -> None:

@@ -7,7 +7,13 @@ import sys
 import numpy as np
 import pytest
 
-from simulations.compare.memory import forget_peak, peak_rss_bytes
+from analytic.scaling import Agreement
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.errors import UsageError
+from simulations.compare import size
+from simulations.compare.build import build, check
+from simulations.compare.memory import available_bytes, forget_peak, peak_rss_bytes
+from simulations.compare.run import Run
 
 SIZE = 200_000_000
 
@@ -27,3 +33,43 @@ def test_an_array_of_the_past_is_forgotten() -> None:
     del array
     forget_peak()
     assert peak_rss_bytes() <= held - SIZE // 2
+
+
+def wide(n_features: int) -> Dataset:
+    rows, labels = np.ones((4, n_features), dtype=np.float32), np.arange(4) % 2
+    return Dataset(name="wide", x_train=rows, y_train=labels, x_test=rows[:2], y_test=labels[:2])
+
+
+RUN = Run(learner="afl", mode="plain", clients=2, partition="iid")
+
+
+def test_what_does_not_fit_is_refused_with_the_largest_that_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(size, "available_bytes", lambda: 8 * size.MATRICES * 3000**2)
+    with pytest.raises(UsageError, match=r"afl of 3001 columns needs about 0\.7 GB .*up to 3000 columns fit"):
+        check(RUN, wide(3001))
+    check(RUN, wide(3000))
+    check(RUN.but(learner="naive-bayes"), wide(3001))  # has no Gram
+    check(RUN.but(agreement=Agreement.AGREED), wide(300))
+    with pytest.raises(UsageError, match="of 3001 columns"):
+        check(RUN.but(agreement=Agreement.AGREED), wide(3001))
+    with pytest.raises(UsageError, match="of 4096 columns"):
+        check(RUN.but(learner="random", options={"d_phi": 4096}), wide(4))
+    monkeypatch.setattr(size, "available_bytes", lambda: None)
+    check(RUN, wide(3001))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says it")
+def test_memory_that_is_taken_is_not_available_any_more() -> None:
+    before = available_bytes()
+    assert before is not None
+    array = np.ones(8 * SIZE, dtype=np.uint8)
+    after = available_bytes()
+    assert after is not None
+    assert after < before - 4 * SIZE  # other processes may have given some back
+    del array
+
+
+def test_the_estimate_follows_the_columns() -> None:
+    small, large = (build(RUN, wide(n)) for n in (100, 200))
+    assert (size.gram_columns(small), size.gram_columns(large)) == (100, 200)
+    assert size.seconds(large) == pytest.approx(8 * size.seconds(small))
