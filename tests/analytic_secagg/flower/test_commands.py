@@ -130,13 +130,13 @@ def test_check_site_tries_the_state_folder_and_names_missing_extras(
     assert "chmod 700" in printed_error(["check-site", path], capsys)
 
 
-def test_check_site_says_when_nothing_can_be_stored(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever the reason is; here something else lies in the file's place."""
+def test_check_site_names_a_damaged_file(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+    """Here something else lies in its place."""
     state(trial, 3).mkdir(mode=0o700)
     (state(trial, 3) / FILE).write_bytes(b"something else" * 100)
     printed = printed_error(["check-site", str(trial.folder / "site-3" / "site.toml")], capsys)
-    assert "nothing can be stored" in printed
-    assert "state must be a folder on a local disk" in printed
+    assert "error: damaged: " in printed
+    assert "Move it away, keep it, and bring back the newest copy" in printed
 
 
 @pytest.mark.parametrize(
