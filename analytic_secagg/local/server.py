@@ -203,8 +203,9 @@ def _obey(
     A name is of one run: the same order again is not another run over the same rows.
     """
     try:
+        plan = plan_of(RunSettings.of(settings), server)
         with RunStore.opened(folder) as store:
-            if (outcome := store.outcome) is not None and store.is_of(plan_of(RunSettings.of(settings), server)):
+            if (outcome := store.outcome) is not None and store.is_of(plan):
                 return outcome if outcome[0] else None
         train(settings, server, transport, folder, sleep=_doze)
     except (FederationError, AnalyticError, SecureSumError) as raised:

@@ -26,6 +26,7 @@ def run_sum(
     deadlines: Deadlines,
     store: RunStore,
     addresses: NodeAddresses,
+    expected: frozenset[PartyId] = frozenset(),
 ) -> SumResult:
     """The sum that is proposed, by itself; it goes on where ``store`` has a session of it.
 
@@ -36,6 +37,8 @@ def run_sum(
         deadlines: of every exchange.
         store: the run's state.
         addresses: where the parties are; it is kept up to date.
+        expected: clients of the run's sum before. Without one of them the others refuse, so each of these is asked
+            again until the deadline.
 
     Raises:
         UnreachableError: a helper of the committee or the key holder is not there.
@@ -43,7 +46,7 @@ def run_sum(
     """
     protocol = Session.of(proposal, server.roster).protocol
     session = protocol.server(secrets=PartySecrets(identity=server.identity))
-    sum_ = GridSum(protocol, session, exchange, deadlines, store, addresses)
+    sum_ = GridSum(protocol, session, exchange, deadlines, store, addresses, expected)
     return sum_.resume() if sum_.has_begun else sum_.begin(proposal)
 
 
@@ -77,6 +80,7 @@ class _Rounds:
         exchange: the way to the nodes.
         deadlines: of every exchange.
         addresses: where the parties are.
+        expected: clients that are asked again until the deadline.
     """
 
     def __init__(
@@ -86,7 +90,9 @@ class _Rounds:
         exchange: SessionExchange,
         deadlines: Deadlines,
         addresses: NodeAddresses,
+        expected: frozenset[PartyId] = frozenset(),
     ) -> None:
+        self._expected = expected
         self._protocol, self._helpers, self._listening = protocol, protocol.helpers, listening
         self._exchange, self._deadlines, self._addresses = exchange, deadlines, addresses
 
@@ -95,7 +101,11 @@ class _Rounds:
         session = self._exchange.session
         contents = {node: write_messages(asked, session=session) for node, asked in self._by_node(requests).items()}
         if requests.keys().isdisjoint(self._helpers):
-            deadlines = replace(self._deadlines, of=self._n_client_nodes)
+            deadlines = replace(
+                self._deadlines,
+                of=self._n_client_nodes,
+                complete=lambda: self._expected.isdisjoint(self._listening.waiting_for),
+            )
         else:
             # so many that are lost are not waited for; who is slow is
             away = self._protocol.guarantee.helper_dropout_tolerance
@@ -150,6 +160,7 @@ class GridSum(_Rounds):
         deadlines: of every exchange.
         store: the run's state.
         addresses: where the parties are; in a series, that were met before. It is kept up to date.
+        expected: clients that are asked again until the deadline.
     """
 
     def __init__(
@@ -160,10 +171,11 @@ class GridSum(_Rounds):
         deadlines: Deadlines,
         store: RunStore,
         addresses: NodeAddresses,
+        expected: frozenset[PartyId] = frozenset(),
     ) -> None:
         self._store = store
         self._session = DurableServer(store.session, session, each_message=False)  # sites repeat what they sent
-        _Rounds.__init__(self, protocol, self._session, exchange, deadlines, addresses)
+        _Rounds.__init__(self, protocol, self._session, exchange, deadlines, addresses, expected)
 
     @property
     def has_begun(self) -> bool:
@@ -180,7 +192,7 @@ class GridSum(_Rounds):
         contents = dict.fromkeys(self._exchange.everybody(), write_proposal(proposal))
         n_parties = len(proposal.clients) + len(self._helpers)
         self._addresses.n_invited = min(len(contents), n_parties)
-        deadlines = replace(self._deadlines, of=self._addresses.n_invited, complete=lambda: not self._helpers_missing())
+        deadlines = replace(self._deadlines, of=self._addresses.n_invited, complete=self._is_everybody_here)
         self._exchange.ask("INVITATION", INVITE, contents, self._take_first, deadlines)
         needed = len(self._helpers) - self._protocol.guarantee.helper_dropout_tolerance
         if len(missing := self._helpers_missing()) > self._protocol.guarantee.helper_dropout_tolerance:
@@ -239,6 +251,9 @@ class GridSum(_Rounds):
             self._take(node, party, message)
         elif message and self._feed(node, party, message):
             self._addresses.node_of[party] = node
+
+    def _is_everybody_here(self) -> bool:
+        return not self._helpers_missing() and self._expected <= self._addresses.node_of.keys()
 
     def _helpers_missing(self) -> list[PartyId]:
         return sorted(set(self._helpers) - self._addresses.node_of.keys())

@@ -48,7 +48,7 @@ from analytic_secagg.site.messages import END, write_end
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.results import RunResults
 from analytic_secagg.totals import totals_to_bytes
-from secagg import SumResult, new_session_id
+from secagg import PartyId, SumResult, new_session_id
 from secagg.errors import SecureSumError
 
 
@@ -349,9 +349,15 @@ class Training:
         self._first = self._first or proposal
         given = (proposal, self._server, exchange, self._deadlines, self._store, self._addresses)
         if not proposal.place:
-            return run_sum(*given)
+            return run_sum(*given, self._expected)
         self._series = GridSeries(*given)
         return self._series.resume() if goes_on else self._series.run_first()
+
+    @property
+    def _expected(self) -> frozenset[PartyId]:
+        """The clients of the sum before. Which of them an evaluation is of is another question."""
+        done = self._federation.sums if self._federation.next_sum is not None else ()
+        return frozenset(done[-1].survivors if done else ())
 
     def _proposed(self, model: bytes, *, in_series: bool) -> tuple[TrainingProposal, bool]:
         """Return the proposal of a sum, and whether a process before closed its first round.
