@@ -376,9 +376,9 @@ class PrivateForm:
                 f"Every client adds its share; the promise rests on at least {plan.min_noise_shares} clients in "
                 f"every total, of whom up to {plan.colluders} may collude with whoever sees it."
             )
-        n, is_bound = self.n_protected(plan.promised_survivors or 1), plan.unit == "record"
+        n, is_bound = self.n_protected(plan.min_noise_shares or 1), plan.unit == "record"
         if wrong := large_delta(plan.delta, n, plan.unit, is_bound=is_bound):
-            yield f"WARNING: {wrong}. The number is {'max_rows' if is_bound else 'that of the promised survivors'}."
+            yield f"WARNING: {wrong}. The number is {'max_rows' if is_bound else 'the smallest number of noise shares'}."
         for release in self.releases:
             yield f"{release.label}: rho {float(release.rho):.4g}."
         yield "Solves shrink the eigenvalues of noisy Grams in float64: the model's bits are the computing machine's."

@@ -253,17 +253,20 @@ class DurableClient:
 
 
 class DurableServer:
-    """A server's session that is stored after every message. ``requests`` holds the messages of the last closed round.
+    """A server's session that is stored before its messages leave. ``requests`` are those of the last closed round.
 
     Unlike a client's store it keeps no list of ended sessions: a server has no secret that a second sum would expose,
     and such a list would not bind a malicious server. Clients and helpers repeat an answer or refuse, by their own
     stores.
 
-    Every message writes the whole session. Over n clients this writes n times the vector, and n^2 / 2 sealed shares.
+    Where ``each_message`` is set, every message writes the whole session: over n clients n times the vector, and
+    n^2 / 2 sealed shares. Without it a session is written once a round; after a crash send ``requests`` again to all
+    (before the first closed round, ask for the first messages again), and durable clients repeat what they sent.
 
     Args:
         store: storage of the session; only the server may read it.
         session: a new session. If the store has a record, it continues from there.
+        each_message: whether a message is stored when it came, for clients and helpers that repeat nothing.
 
     Raises:
         SnapshotError: the record is of another version or session, or was changed.
@@ -280,8 +283,9 @@ class DurableServer:
     [2]
     """
 
-    def __init__(self, store: Store, session: ServerSession) -> None:
+    def __init__(self, store: Store, session: ServerSession, *, each_message: bool = True) -> None:
         self._store, self._session, self._is_stored = store, session, True
+        self._each_message = each_message
         self.requests: Mapping[PartyId, bytes] = {}
         self._unstored: Mapping[PartyId, bytes] | None = None
         record = store.load()
@@ -309,11 +313,12 @@ class DurableServer:
         return self._session.waiting_for
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        """Process a message. It survives a crash once this returns or raises ``RepeatedMessageError``."""
+        """Process a message. With ``each_message`` it survives a crash once this returns or is called a repetition."""
         if not self._is_stored:  # the store refused what was taken before, and its sender asks again
             self._save()
         self._session.receive(sender, message)
-        self._save()
+        if self._each_message:
+            self._save()
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         """End the round; the next messages are stored before they are returned.

@@ -12,7 +12,7 @@ from analytic.errors import AnalyticError
 from analytic_secagg.errors import FederationError
 from analytic_secagg.flower.wire import GridTransport
 from analytic_secagg.server.server_file import ServerFile
-from analytic_secagg.server.training import train
+from analytic_secagg.server.training import folder_of, train
 from secagg.errors import SecureSumError
 
 LOG = logging.getLogger("flwr")
@@ -35,11 +35,14 @@ class RunFailedError(Exception):
 def main(grid: Grid, context: Context) -> None:
     """Train once and leave the model in the server's own folder.
 
+    A run whose ServerApp died is gone on with by the next run of the same settings.
+
     Raises:
         RunFailedError: says why there is none.
     """
     try:
         server = ServerFile.of_host()
-        train(context.run_config, server, GridTransport(grid), server.output / f"run-{context.run_id}", log=LOG)
+        folder = folder_of(context.run_config, server, f"run-{context.run_id}")
+        train(context.run_config, server, GridTransport(grid), folder, log=LOG)
     except (FederationError, AnalyticError, SecureSumError) as error:
         raise RunFailedError(f"{type(error).__name__}: {error}") from None

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from analytic_secagg.certificates import Authority
 from analytic_secagg.errors import UsageError
+from analytic_secagg.local.server import PORT
 from analytic_secagg.server.run_settings import template_settings
 from analytic_secagg.site.errors import DeploymentError
 from analytic_secagg.site.key_files import write_new
@@ -40,16 +41,16 @@ class LocalDeployment:
         self.trial = trial
         self.hosts = sorted(path.parent.name for path in trial.folder.glob("*-*/site.toml"))
         """The names of all but the server."""
+        self._pace_seconds = pace_seconds
         self._malicious: set[str] = set()
         self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._order = ""
+        """The order that has not ended yet."""
         self._lock = _locked(trial.folder)
         try:
             _write_tls(trial.folder, self.hosts)
-            server = self._start(SERVER, "analytic_secagg.local.server", str(pace_seconds))
-            assert server.stdout is not None, "it is a pipe"
-            self._port = server.stdout.readline().strip()
-            if not self._port:
-                raise DeploymentError(f"the server must print its port and did not; read {self.log(SERVER)}")
+            (trial.folder / SERVER / PORT).unlink(missing_ok=True)  # of another deployment's
+            self._port = self._start_server()
             for host in self.hosts:
                 self.start(host)
         except BaseException:
@@ -59,11 +60,24 @@ class LocalDeployment:
     def start(self, host: str, *, malicious: bool = False) -> None:
         """Start a party's process, in the place of one that runs.
 
+        The server is started with the command that it had before, and is given the order that has not ended: it goes
+        on with its run.
+
         Args:
             host: whose.
             malicious: whether a helper sends wrong sums.
+
+        Raises:
+            UsageError: there is no such party.
+            DeploymentError: the server does not start; another process may listen at its port.
         """
         self.kill(host)
+        if host in self._processes:
+            self._end(host)
+        if host == SERVER:
+            self._start_server()
+            self._send(self._order)
+            return
         (self._malicious.add if malicious else self._malicious.discard)(host)
         self._start(host, f"analytic_secagg.local.{'malicious_helper' if malicious else 'node'}", self._port)
 
@@ -73,11 +87,12 @@ class LocalDeployment:
         Raises:
             UsageError: there is no such party.
         """
-        if host not in self.hosts:
+        if host not in (SERVER, *self.hosts):
             raise UsageError(f"there is no {host}; it is one of {', '.join(self.hosts)}")
         if host in self._processes:
             self._processes[host].kill()
-            self._end(host)
+            if host != SERVER:  # whoever waits for a run reads the server's output to its end
+                self._end(host)
 
     def process(self, name: str) -> int | None:
         """The number of a party's process; None if it does not run."""
@@ -103,22 +118,22 @@ class LocalDeployment:
         said = (
             template_settings() | {"nodes": nodes} | {name.replace("_", "-"): value for name, value in settings.items()}
         )
-        server = self._processes[SERVER]
-        assert server.stdin is not None, "it is a pipe"
-        with suppress(BrokenPipeError):  # wait() tells that it is gone
-            server.stdin.write(json.dumps({"run": run, "settings": said}) + "\n")
-            server.stdin.flush()
+        self._order = json.dumps({"run": run, "settings": said}) + "\n"
+        self._send(self._order)
 
     def wait(self) -> tuple[str, str] | None:
         """Wait for the end of the run that was ordered: why it failed (a kind and a reason), None if it did not.
 
         Raises:
-            DeploymentError: the server is gone.
+            DeploymentError: the server is gone; ``start`` lets it go on.
         """
-        server = self._processes[SERVER]
-        assert server.stdout is not None, "it is a pipe"
-        if not (line := server.stdout.readline()):
-            raise DeploymentError(f"the server ended during the run; read {self.log(SERVER)}")
+        server = self._processes.get(SERVER)
+        assert server is None or server.stdout is not None, "it is a pipe"
+        if server is None or server.stdout is None or not (line := server.stdout.readline()):
+            raise DeploymentError(
+                f"the server ended during the run; read {self.log(SERVER)}, and start it again: it goes on"
+            )
+        self._order = ""
         error = json.loads(line)["error"]
         return None if error is None else (error[0], error[1])
 
@@ -130,7 +145,7 @@ class LocalDeployment:
         """Let all processes end; kill who does not."""
         for process in self._processes.values():
             if process.stdin is not None:
-                with suppress(BrokenPipeError):  # what was written to a process that was killed
+                with suppress(BrokenPipeError):  # what was written to a process that was gone
                     process.stdin.close()
         for name, process in list(self._processes.items()):
             with suppress(subprocess.TimeoutExpired):
@@ -148,6 +163,22 @@ class LocalDeployment:
     def __exit__(self, *exception: object) -> None:
         """Close."""
         self.close()
+
+    def _start_server(self) -> str:
+        """Start the server's process; return its port."""
+        server = self._start(SERVER, "analytic_secagg.local.server", str(self._pace_seconds))
+        assert server.stdout is not None, "it is a pipe"
+        port = server.stdout.readline().strip()
+        if not port:
+            raise DeploymentError(f"the server must print its port and did not; read {self.log(SERVER)}")
+        return port
+
+    def _send(self, order: str) -> None:
+        server = self._processes.get(SERVER)
+        if server is not None and server.stdin is not None:
+            with suppress(BrokenPipeError):  # wait() tells that it is gone
+                server.stdin.write(order)
+                server.stdin.flush()
 
     def _start(self, name: str, module: str, argument: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", module, str(self.trial.folder / name), argument]
@@ -168,7 +199,8 @@ class LocalDeployment:
         process.wait()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
-                stream.close()
+                with suppress(BrokenPipeError):  # what was written to a process that was gone
+                    stream.close()
 
 
 def _locked(folder: Path) -> int:

@@ -21,13 +21,18 @@ from analytic.errors import AnalyticError
 from analytic_secagg.errors import FederationError
 from analytic_secagg.local.frames import HOST, receive_frame, send_frame
 from analytic_secagg.server.exchange import Answers, NodeId, NoReply
+from analytic_secagg.server.run_settings import RunSettings
+from analytic_secagg.server.run_store import RunStore
 from analytic_secagg.server.server_file import ServerFile
-from analytic_secagg.server.training import train
+from analytic_secagg.server.training import plan_of, train
 from analytic_secagg.site.errors import REASONS, Refusal, WireError
 from secagg.errors import SecureSumError
 
 _HANDSHAKE_SECONDS = 10.0
 _IDLE_SECONDS = 0.1
+
+PORT = "port"
+"""The file in the server's folder that says where it listens, for the process that is started after it."""
 
 GONE = "its connection ended"
 _GONE = NoReply(GONE, may_return=True)
@@ -43,12 +48,13 @@ class SocketTransport:
 
     Args:
         tls: the server's certificate, and the authority that nodes' certificates are of.
+        port: where it listens; 0 for one that is free.
         pace_seconds: waits so long before each exchange, for people who watch.
     """
 
-    def __init__(self, tls: ssl.SSLContext, *, pace_seconds: float = 0.0) -> None:
+    def __init__(self, tls: ssl.SSLContext, *, port: int = 0, pace_seconds: float = 0.0) -> None:
         self._tls, self._pace_seconds = tls, pace_seconds
-        self._listening = socket.create_server((HOST, 0))
+        self._listening = socket.create_server((HOST, port))
         self.port: int = self._listening.getsockname()[1]
         self._lock = threading.Lock()
         self._connected: dict[NodeId, tuple[queue.SimpleQueue[_Letter], ssl.SSLSocket]] = {}
@@ -169,7 +175,8 @@ def _doze(seconds: float) -> None:
 def main(folder: Path, pace_seconds: float) -> None:
     """Print the port, then obey orders until the input ends: a line of JSON with the run's name and settings each.
 
-    After each run a line says how it ended: ``{"run": ..., "error": null or [kind, reason]}``.
+    After each run a line says how it ended: ``{"run": ..., "error": null or [kind, reason]}``. A server that died is
+    started again with the same command and given the same order: it listens where it did, and goes on with the run.
 
     Args:
         folder: of the server: ``server.toml``, and ``tls`` with its certificate, key and the authority's certificate.
@@ -177,15 +184,33 @@ def main(folder: Path, pace_seconds: float) -> None:
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     server = ServerFile.read(folder / "server.toml")
-    transport = SocketTransport(server_tls(folder / "tls"), pace_seconds=pace_seconds)
+    listened = folder / PORT
+    port = int(listened.read_text()) if listened.exists() else 0
+    transport = SocketTransport(server_tls(folder / "tls"), port=port, pace_seconds=pace_seconds)
+    listened.write_text(f"{transport.port}\n")
     print(transport.port, flush=True)
     for line in sys.stdin:
-        order, error = json.loads(line), None
-        try:
-            train(order["settings"], server, transport, server.output / order["run"], sleep=_doze)
-        except (FederationError, AnalyticError, SecureSumError, OSError) as raised:
-            error = [type(raised).__name__, str(raised)]
+        order = json.loads(line)
+        error = _obey(order["settings"], server, transport, server.output / order["run"])
         print(json.dumps({"run": order["run"], "error": error}), flush=True)
+
+
+def _obey(
+    settings: Mapping[str, Any], server: ServerFile, transport: SocketTransport, folder: Path
+) -> tuple[str, str] | None:
+    """Carry a run, go on with it, or find that it has ended; return how it failed (a kind and a reason), None if not.
+
+    A name is of one run: the same order again is not another run over the same rows.
+    """
+    try:
+        plan = plan_of(RunSettings.of(settings), server)
+        with RunStore.opened(folder) as store:
+            if (outcome := store.outcome) is not None and store.is_of(plan):
+                return outcome if outcome[0] else None
+        train(settings, server, transport, folder, sleep=_doze)
+    except (FederationError, AnalyticError, SecureSumError, OSError) as raised:
+        return type(raised).__name__, str(raised)
+    return None
 
 
 if __name__ == "__main__":

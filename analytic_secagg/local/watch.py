@@ -10,6 +10,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ from secagg import PartyId, Receipt
 
 N_BATCHES = 4
 """Number of batches of rows for a site, each of which is in no total at first."""
+
+MOST_RESTARTS = 5
+"""How often the server is started again in one run."""
 
 BUDGET_IN_RUNS = 1.6
 """A site's budget beside what one run costs. It pays two, which together cost less than twice one, and not three."""
@@ -101,7 +105,7 @@ class Demonstration:
             "run": lambda: self.run(whom),
             "rows": self.give_new_rows,
             "kill": lambda: self._deployment.kill(whom),
-            "start": lambda: self._deployment.start(whom),
+            "start": lambda: self._start(whom),
             "corrupt": lambda: self._corrupt(whom),
         }
         if what not in deeds:
@@ -174,6 +178,11 @@ class Demonstration:
         if self._is_running:
             raise UsageError("a run is on; wait until it has ended")
 
+    def _start(self, host: str) -> None:
+        if host == SERVER:
+            self._refuse_while_running()  # else it is started by itself
+        self._deployment.start(host)
+
     def _corrupt(self, host: str) -> None:
         if not host.startswith("helper-"):
             raise UsageError(f"helpers can be made malicious here, and {host!r} is none")
@@ -188,11 +197,17 @@ class Demonstration:
         return self._deployment.log(host).stat().st_size
 
     def _follow(self) -> None:
-        """Wait for the end of the run and look at what it left."""
-        try:
-            error = self._deployment.wait()
-        except (DeploymentError, ValueError) as gone:
-            error = (type(gone).__name__, str(gone))
+        """Wait for the end of the run, start a server that died again, and look at what it left."""
+        error: tuple[str, str] | None = None
+        for is_last in (*MOST_RESTARTS * (False,), True):
+            try:
+                error = self._deployment.wait()
+                break
+            except (DeploymentError, ValueError) as gone:
+                error = (type(gone).__name__, str(gone))
+                if not is_last:
+                    with suppress(DeploymentError):
+                        self._deployment.start(SERVER)
         with self._lock:
             self._failure = "" if error is None else error[1]
             try:

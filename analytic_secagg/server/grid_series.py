@@ -7,12 +7,13 @@ from typing import Any
 from analytic.learner import AnalyticLearner
 from analytic_secagg.modes import find_mode
 from analytic_secagg.server.exchange import Deadlines, SessionExchange
-from analytic_secagg.server.grid_sum import GridSum, NodeAddresses
+from analytic_secagg.server.grid_sum import GridSum
+from analytic_secagg.server.run_store import NodeAddresses, RunStore
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import DeploymentError
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.session import config_of
-from secagg import PartySecrets, SumResult
+from secagg import PartySecrets, ServerSession, SumResult
 from secagg.errors import LocalProtocolError, TooFewSurvivorsError
 
 
@@ -24,20 +25,28 @@ class GridSeries:
     """The sums of one series. Who misses a vector or an unmasking stays out of its later sums.
 
     Args:
-        first: the proposal of the first sum.
+        first: the proposal of the first sum, or of the one to go on with.
         server: the server's own roster and key.
         exchange: the way to the nodes for this series.
         deadlines: of every exchange.
+        store: the run's state.
+        addresses: where the parties are; it is kept up to date.
     """
 
     def __init__(
-        self, first: TrainingProposal, server: ServerFile, exchange: SessionExchange, deadlines: Deadlines
+        self,
+        first: TrainingProposal,
+        server: ServerFile,
+        exchange: SessionExchange,
+        deadlines: Deadlines,
+        store: RunStore,
+        addresses: NodeAddresses,
     ) -> None:
         self._last, self._config = first, config_of(first, server.roster)
         self._series = find_mode(first.mode).series(self._config)
         self._server = self._series.server(secrets=PartySecrets(identity=server.identity))
         self._roster, self._exchange, self._deadlines = server.roster, exchange, deadlines
-        self._addresses = NodeAddresses()
+        self._store, self._addresses = store, addresses
 
     def run_first(self) -> SumResult:
         """Return the result of the first sum.
@@ -45,9 +54,7 @@ class GridSeries:
         Raises:
             SecureSumError: too few clients stayed, or another reason for which no total is released.
         """
-        session = self._server.begin_sum(self._config.layout, self._config.context)
-        sum_ = GridSum(self._series.first, session, self._exchange, self._deadlines, addresses=self._addresses)
-        return sum_.begin(self._last)
+        return self._sum(self._server.begin_sum(self._config.layout, self._config.context)).begin(self._last)
 
     def run_next(self, learner: AnalyticLearner[Any], model: Any) -> SumResult:
         """Return the result of the sum that a learner needs next, of those who were set up for it.
@@ -58,10 +65,26 @@ class GridSeries:
         """
         self._last = self._last.next_of_series(learner, model)
         config = config_of(self._last, self._roster)
+        self._store.open_sum(self._last)
         try:
-            session = self._server.begin_sum(config.layout, config.context)
-            requests = session.close_round()
+            sum_ = self._sum(self._server.begin_sum(config.layout, config.context))
+            requests = sum_.begin_set_up()
         except (LocalProtocolError, TooFewSurvivorsError) as error:
             raise SeriesOverError(str(error)) from error
-        sum_ = GridSum(self._series.first, session, self._exchange, self._deadlines, addresses=self._addresses)
         return sum_.go_on(self._last, requests)
+
+    def resume(self) -> SumResult:
+        """Return the result of the sum whose session is stored.
+
+        Raises:
+            SeriesOverError: too few clients were set up for it.
+            SecureSumError: too few clients stayed, or another reason for which no total is released.
+        """
+        number = self._last.place - 1
+        sum_ = self._sum(self._server.resume_sum(number, self._config.layout, self._config.context))
+        if not sum_.has_begun:
+            raise SeriesOverError("too few clients finished the set-up of this sum; begin a new series")
+        return sum_.resume_later(self._last) if number else sum_.resume()
+
+    def _sum(self, session: ServerSession) -> GridSum:
+        return GridSum(self._series.first, session, self._exchange, self._deadlines, self._store, self._addresses)

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from analytic_secagg.server.exchange import Deadlines, NodeId, SessionExchange
+from analytic_secagg.server.run_store import NodeAddresses, RunStore
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import DeploymentError, UnreachableError
 from analytic_secagg.site.messages import INVITE, STEP, write_messages, write_proposal
 from analytic_secagg.site.presence import check_presence
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.session import Session
-from secagg import PartyId, PartySecrets, ServerSession, SumProtocol, SumResult
+from secagg import DurableServer, PartyId, PartySecrets, ServerSession, SumProtocol, SumResult
 from secagg.errors import RemoteProtocolError
 from secagg.sessions import FailureSession
 from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, message_type
-
-
-@dataclass(slots=True)
-class NodeAddresses:
-    """Nodes of the parties of a sum, or of all sums of a series.
-
-    Args:
-        node_of: each party's node.
-        n_invited: how many nodes were invited at first, of which every later quorum is a fraction; no more than there
-            are parties, since other nodes have no part.
-    """
-
-    node_of: dict[PartyId, NodeId] = field(default_factory=dict)
-    n_invited: int = 0
 
 
 def run_sum(
@@ -37,102 +24,93 @@ def run_sum(
     server: ServerFile,
     exchange: SessionExchange,
     deadlines: Deadlines,
-    failed: Callable[[bytes], None],
+    store: RunStore,
+    addresses: NodeAddresses,
+    expected: frozenset[PartyId] = frozenset(),
 ) -> SumResult:
-    """The sum that is proposed, by itself.
+    """The sum that is proposed, by itself; it goes on where ``store`` has a session of it.
 
     Args:
         proposal: the sum, with what helpers announced (``server.announcements``).
         server: the server's own roster and key.
         exchange: the way to the nodes.
         deadlines: of every exchange.
-        failed: gets what proves to the sites that the sum failed, where its helpers certify that.
+        store: the run's state.
+        addresses: where the parties are; it is kept up to date.
+        expected: clients of the run's sum before. Without one of them the others refuse, so each of these is asked
+            again until the deadline.
 
     Raises:
         UnreachableError: a helper of the committee or the key holder is not there.
         SecureSumError: too few clients stayed, or another reason for which no total is released.
     """
     protocol = Session.of(proposal, server.roster).protocol
-    secrets = PartySecrets(identity=server.identity)
-    sum_ = GridSum(protocol, protocol.server(secrets=secrets), exchange, deadlines)
+    session = protocol.server(secrets=PartySecrets(identity=server.identity))
+    sum_ = GridSum(protocol, session, exchange, deadlines, store, addresses, expected)
+    return sum_.resume() if sum_.has_begun else sum_.begin(proposal)
+
+
+def certify(
+    proposal: TrainingProposal,
+    server: ServerFile,
+    exchange: SessionExchange,
+    deadlines: Deadlines,
+    addresses: NodeAddresses,
+) -> bytes | None:
+    """Return the proof that a sum failed, empty where too few helpers certify it; None where the mode has no proofs.
+
+    It needs nothing of the sum's session, so that a server which was started again can ask for it.
+    """
+    protocol = Session.of(proposal, server.roster).protocol
+    if (failure := protocol.failure(secrets=PartySecrets(identity=server.identity))) is None:
+        return None
     try:
-        return sum_.begin(proposal)
-    except BaseException:  # however it ended, an operator's Ctrl-C too: else every site counts a total that is none
-        if (failure := protocol.failure(secrets=secrets)) is not None:
-            failed(sum_.certify(failure))
-        raise
+        _Rounds(protocol, failure, exchange, deadlines, addresses).request(failure.requests())
+    except DeploymentError:
+        return b""  # the nodes cannot be reached, which is told elsewhere
+    return failure.proof
 
 
-class GridSum:
-    """One sum.
+class _Rounds:
+    """Requests to the parties of a sum, each at its node, and what they answer.
 
     Args:
         protocol: the sum.
-        session: the server's.
+        listening: takes the answers.
         exchange: the way to the nodes.
         deadlines: of every exchange.
-        addresses: in a series, where the parties are that were met before; they are kept up to date.
+        addresses: where the parties are.
+        expected: clients that are asked again until the deadline.
     """
 
     def __init__(
         self,
         protocol: SumProtocol,
-        session: ServerSession,
+        listening: DurableServer | FailureSession,
         exchange: SessionExchange,
         deadlines: Deadlines,
-        addresses: NodeAddresses | None = None,
+        addresses: NodeAddresses,
+        expected: frozenset[PartyId] = frozenset(),
     ) -> None:
-        self._protocol, self._helpers = protocol, protocol.helpers
-        self._session, self._exchange, self._deadlines = session, exchange, deadlines
-        self._listening: ServerSession | FailureSession = session
-        self._addresses = addresses or NodeAddresses()
+        self._expected = expected
+        self._protocol, self._helpers, self._listening = protocol, protocol.helpers, listening
+        self._exchange, self._deadlines, self._addresses = exchange, deadlines, addresses
 
-    def begin(self, proposal: TrainingProposal) -> SumResult:
-        """Return the result of the sum, from its proposal on. Every node is invited that is there by now.
-
-        Raises:
-            UnreachableError: a helper is not there.
-            SecureSumError: too few clients stayed, or another reason for which no total is released.
-        """
-        contents = dict.fromkeys(self._exchange.everybody(), write_proposal(proposal))
-        n_parties = len(proposal.clients) + len(self._helpers)
-        self._addresses.n_invited = min(len(contents), n_parties)
-        deadlines = replace(self._deadlines, of=self._addresses.n_invited, complete=lambda: not self._helpers_missing())
-        self._exchange.ask("INVITATION", INVITE, contents, self._take_first, deadlines)
-        needed = len(self._helpers) - self._protocol.guarantee.helper_dropout_tolerance
-        if len(missing := self._helpers_missing()) > self._protocol.guarantee.helper_dropout_tolerance:
-            raise UnreachableError(
-                f"{len(missing)} of the {len(self._helpers)} helpers did not answer (party "
-                f"{', '.join(map(str, missing))}); without {needed} of them no total can be released. Start their "
-                "nodes, or read in their logs why they declined (a node's reason stands above), and run again"
+    def request(self, requests: Mapping[PartyId, bytes]) -> None:
+        """Ask these parties, and take what they answer."""
+        session = self._exchange.session
+        contents = {node: write_messages(asked, session=session) for node, asked in self._by_node(requests).items()}
+        if requests.keys().isdisjoint(self._helpers):
+            deadlines = replace(
+                self._deadlines,
+                of=self._n_client_nodes,
+                complete=lambda: self._expected.isdisjoint(self._listening.waiting_for),
             )
-        return self._finish()
-
-    def go_on(self, proposal: TrainingProposal, requests: Mapping[PartyId, bytes]) -> SumResult:
-        """A later sum of a series: the proposal travels with the first requests, to whom was set up for this sum.
-
-        Raises:
-            SecureSumError: as in ``begin``.
-        """
-        contents = {node: write_proposal(proposal, asked) for node, asked in self._by_node(requests).items()}
-        deadlines = replace(self._deadlines, of=self._n_client_nodes)
-        self._exchange.ask("INVITATION", INVITE, contents, self._take, deadlines)
-        return self._finish()
-
-    def certify(self, failure: FailureSession) -> bytes:
-        """Return the proof that this sum failed; empty where too few helpers certify it, or none is there."""
-        self._listening = failure
-        try:
-            self._request(failure.requests())
-        except DeploymentError:
-            return b""  # the nodes cannot be reached, which is told elsewhere
-        return failure.proof
-
-    def _finish(self) -> SumResult:
-        while self._session.result is None:
-            if requests := self._session.close_round():
-                self._request(requests)
-        return self._session.result
+        else:
+            # so many that are lost are not waited for; who is slow is
+            away = self._protocol.guarantee.helper_dropout_tolerance
+            deadlines = replace(self._deadlines, quorum=1.0, complete=lambda: len(self._listening.waiting_for) <= away)
+        self._exchange.ask(_name(next(iter(requests.values()))), STEP, contents, self._take, deadlines)
 
     def _by_node(self, requests: Mapping[PartyId, bytes]) -> dict[NodeId, dict[PartyId, bytes]]:
         by_node: dict[NodeId, dict[PartyId, bytes]] = {}
@@ -140,17 +118,6 @@ class GridSum:
             if party in self._addresses.node_of:
                 by_node.setdefault(self._addresses.node_of[party], {})[party] = message
         return by_node
-
-    def _request(self, requests: Mapping[PartyId, bytes]) -> None:
-        session = self._exchange.session
-        contents = {node: write_messages(asked, session=session) for node, asked in self._by_node(requests).items()}
-        if requests.keys().isdisjoint(self._helpers):
-            deadlines = replace(self._deadlines, of=self._n_client_nodes)
-        else:
-            # so many that are lost are not waited for; who is slow is
-            away = self._protocol.guarantee.helper_dropout_tolerance
-            deadlines = replace(self._deadlines, quorum=1.0, complete=lambda: len(self._listening.waiting_for) <= away)
-        self._exchange.ask(_name(next(iter(requests.values()))), STEP, contents, self._take, deadlines)
 
     @property
     def _n_client_nodes(self) -> int:
@@ -160,13 +127,6 @@ class GridSum:
         return self._addresses.n_invited - len(
             helping - {node for party, node in node_of.items() if party not in helpers}
         )
-
-    def _take_first(self, node: NodeId, party: PartyId, message: bytes) -> None:
-        """A party belongs to the first node whose message for it was good; a helper only says that it is there."""
-        if party in self._addresses.node_of:
-            self._take(node, party, message)
-        elif message and self._feed(node, party, message):
-            self._addresses.node_of[party] = node
 
     def _take(self, node: NodeId, party: PartyId, message: bytes) -> None:
         if self._addresses.node_of.get(party) != node:
@@ -188,6 +148,112 @@ class GridSum:
             return False
         self._exchange.note(node, party, _name(message), message)
         return True
+
+
+class GridSum(_Rounds):
+    """One sum. What the server sends is stored before it leaves.
+
+    Args:
+        protocol: the sum.
+        session: the server's, fresh; it goes on where the store has a record of it.
+        exchange: the way to the nodes.
+        deadlines: of every exchange.
+        store: the run's state.
+        addresses: where the parties are; in a series, that were met before. It is kept up to date.
+        expected: clients that are asked again until the deadline.
+    """
+
+    def __init__(
+        self,
+        protocol: SumProtocol,
+        session: ServerSession,
+        exchange: SessionExchange,
+        deadlines: Deadlines,
+        store: RunStore,
+        addresses: NodeAddresses,
+        expected: frozenset[PartyId] = frozenset(),
+    ) -> None:
+        self._store = store
+        self._session = DurableServer(store.session, session, each_message=False)  # sites repeat what they sent
+        _Rounds.__init__(self, protocol, self._session, exchange, deadlines, addresses, expected)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the first round was closed, by this process or by one before."""
+        return bool(self._session.requests) or self._session.result is not None
+
+    def begin(self, proposal: TrainingProposal) -> SumResult:
+        """Return the result of the sum, from its proposal on. Every node is invited that is there by now.
+
+        Raises:
+            UnreachableError: a helper is not there.
+            SecureSumError: too few clients stayed, or another reason for which no total is released.
+        """
+        contents = dict.fromkeys(self._exchange.everybody(), write_proposal(proposal))
+        n_parties = len(proposal.clients) + len(self._helpers)
+        self._addresses.n_invited = min(len(contents), n_parties)
+        deadlines = replace(self._deadlines, of=self._addresses.n_invited, complete=self._is_everybody_here)
+        self._exchange.ask("INVITATION", INVITE, contents, self._take_first, deadlines)
+        needed = len(self._helpers) - self._protocol.guarantee.helper_dropout_tolerance
+        if len(missing := self._helpers_missing()) > self._protocol.guarantee.helper_dropout_tolerance:
+            raise UnreachableError(
+                f"{len(missing)} of the {len(self._helpers)} helpers did not answer (party "
+                f"{', '.join(map(str, missing))}); without {needed} of them no total can be released. Start their "
+                "nodes, or read in their logs why they declined (a node's reason stands above), and run again"
+            )
+        self._store.keep_addresses(self._addresses)
+        return self._finish()
+
+    def begin_set_up(self) -> Mapping[PartyId, bytes]:
+        """Return what the proposal of a later sum of a series brings to those that were set up for it.
+
+        Raises:
+            TooFewSurvivorsError: too few were.
+        """
+        return self._session.close_round()
+
+    def go_on(self, proposal: TrainingProposal, requests: Mapping[PartyId, bytes]) -> SumResult:
+        """A later sum of a series: the proposal travels with the first requests, to whom was set up for this sum.
+
+        Raises:
+            SecureSumError: as in ``begin``.
+        """
+        contents = {node: write_proposal(proposal, asked) for node, asked in self._by_node(requests).items()}
+        deadlines = replace(self._deadlines, of=self._n_client_nodes)
+        self._exchange.ask("INVITATION", INVITE, contents, self._take, deadlines)
+        return self._finish()
+
+    def resume(self) -> SumResult:
+        """Go on with a sum that another process left: what it may have sent is sent again, and sites repeat themselves.
+
+        Raises:
+            SecureSumError: as in ``begin``.
+        """
+        if self._session.requests:
+            self.request(self._session.requests)
+        return self._finish()
+
+    def resume_later(self, proposal: TrainingProposal) -> SumResult:
+        """As ``resume``, in a later sum of a series, whose first requests travel with its proposal."""
+        requests = self._session.requests
+        is_first = any(_name(message) == MessageType.SHARE_DELIVERY.name for message in requests.values())
+        return self.go_on(proposal, requests) if is_first else self.resume()
+
+    def _finish(self) -> SumResult:
+        while self._session.result is None:
+            if requests := self._session.close_round():
+                self.request(requests)
+        return self._session.result
+
+    def _take_first(self, node: NodeId, party: PartyId, message: bytes) -> None:
+        """A party belongs to the first node whose message for it was good; a helper only says that it is there."""
+        if party in self._addresses.node_of:
+            self._take(node, party, message)
+        elif message and self._feed(node, party, message):
+            self._addresses.node_of[party] = node
+
+    def _is_everybody_here(self) -> bool:
+        return not self._helpers_missing() and self._expected <= self._addresses.node_of.keys()
 
     def _helpers_missing(self) -> list[PartyId]:
         return sorted(set(self._helpers) - self._addresses.node_of.keys())

@@ -18,17 +18,20 @@ class ProgressLog:
     """A run's log, and the same as lines of JSON in a file beside its model.
 
     Args:
-        path: the file; it is made anew.
+        path: the file.
         log: the log; an engine may have one that it shows to whoever follows the run.
+        goes_on: whether it goes on with what is in the file, instead of making it anew.
     """
 
     path: Path
     log: logging.Logger = LOG
+    goes_on: bool = False
     _started: float = field(default_factory=time.monotonic, init=False)
 
     def __post_init__(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text("")
+        if not self.goes_on:
+            self.path.write_text("")
 
     def say(self, event: str, **details: object) -> None:
         """Note an event with numbers and public names. A line that cannot be written to the file stops nothing."""

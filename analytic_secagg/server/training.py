@@ -8,7 +8,8 @@ An engine calls ``train`` with its ``exchange.Transport``. For each sum that ``f
    first messages, and then drives the server's state machine round by round (``step``) until it has a result;
 4. ``Federation.take`` makes the next model of it.
 
-At the end all nodes are told so (``end``), with the model, and the folder has it with totals, summary and log.
+``run_store.RunStore`` has what is needed to go on: a process that died is started again with the same settings, and
+does. At the end all nodes are told so (``end``), with the model, and the folder has it with totals, summary and log.
 ``site.site`` says what a site does with each message.
 """
 
@@ -18,33 +19,38 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from analytic.errors import AnalyticError
 from analytic.model_files import model_from_bytes, model_to_bytes, save_model
 from analytic_secagg.audit_plan import BoundPlan
 from analytic_secagg.code_version import code_version
 from analytic_secagg.configurations import configuration_digest
 from analytic_secagg.console.output_files import OutputFile
-from analytic_secagg.federation import Federation, Step
+from analytic_secagg.errors import FederationError
+from analytic_secagg.federation import Federation, Step, SumRecord
 from analytic_secagg.modes import find_mode
 from analytic_secagg.run_account import account_of_run, account_of_sum
 from analytic_secagg.server.announcements import with_announcements
 from analytic_secagg.server.exchange import Deadlines, Exchange, SessionExchange, Transport
 from analytic_secagg.server.grid_series import GridSeries, SeriesOverError
-from analytic_secagg.server.grid_sum import run_sum
+from analytic_secagg.server.grid_sum import certify, run_sum
 from analytic_secagg.server.progress_log import LOG, ProgressLog
 from analytic_secagg.server.reserve import Reserve
 from analytic_secagg.server.run_settings import RunSettings
+from analytic_secagg.server.run_store import NodeAddresses, Outcome, RunStore, StoppedRunError
 from analytic_secagg.server.server_file import ServerFile
-from analytic_secagg.site.errors import UnreachableError
+from analytic_secagg.site.errors import DeploymentError, UnreachableError
 from analytic_secagg.site.messages import END, write_end
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.results import RunResults
 from analytic_secagg.totals import totals_to_bytes
-from secagg import SumResult, new_session_id
+from secagg import PartyId, SumResult, new_session_id
+from secagg.errors import SecureSumError
 
 
 def train(
@@ -72,13 +78,56 @@ def train(
         DeploymentError: wrong settings, or nodes that cannot be reached.
         SecureSumError, AnalyticError: no total, or none that gives a model.
     """
-    settings, progress = RunSettings.of(run_config), ProgressLog(folder / "progress.jsonl", log)
-    exchange = Exchange(transport, progress, identity=server.identity, clock=clock, sleep=sleep)
-    try:
-        return Training(settings, server, exchange, progress, clock=clock, sleep=sleep).run(folder)
-    except Exception as error:
-        progress.say("failed", kind=type(error).__name__, reason=str(error))
-        raise
+    settings = RunSettings.of(run_config)
+    with RunStore.opened(folder) as store:
+        goes_on = store.begin(plan_of(settings, server), moment=datetime.now(UTC).isoformat(timespec="seconds"))
+        progress = ProgressLog(folder / "progress.jsonl", log, goes_on=goes_on)
+        exchange = Exchange(transport, progress, identity=server.identity, clock=clock, sleep=sleep)
+        try:
+            training = Training(settings, server, exchange, progress, store, clock=clock, sleep=sleep)
+            training.wait_for_nodes()
+            if not goes_on:
+                _tell_of_failures(server, exchange, progress)
+            return training.run(folder)
+        except Exception as error:
+            progress.say("failed", kind=type(error).__name__, reason=str(error))
+            raise
+
+
+def folder_of(run_config: Mapping[str, Any], server: ServerFile, name: str) -> Path:
+    """Return the folder of a run: where a run of the same settings and roster has not ended, that one's.
+
+    Args:
+        run_config: the run's public settings.
+        server: what the server believes.
+        name: the engine's for this run.
+
+    Raises:
+        RunSettingsError: wrong settings.
+    """
+    plan = plan_of(RunSettings.of(run_config), server)
+    for folder in RunStore.left(server.output):
+        with suppress(DeploymentError), RunStore.opened(folder) as store:
+            if store.is_of(plan):
+                return folder
+    return server.output / name
+
+
+def _tell_of_failures(server: ServerFile, exchange: Exchange, progress: ProgressLog) -> None:
+    """Tell the sites of earlier runs that failed when nobody could be told, so that they can free their rows."""
+    for folder in RunStore.left(server.output):
+        with suppress(FederationError, AnalyticError, SecureSumError), RunStore.opened(folder) as store:
+            if store.failure is None:
+                progress.say("not ended", run=folder.name, remedy="start it again with the settings that it began with")
+                continue
+            settings = RunSettings.of({name.replace("_", "-"): value for name, value in store.settings.items()})
+            log = ProgressLog(folder / "progress.jsonl", progress.log, goes_on=True)
+            Training(settings, server, exchange, log, store).run(folder)  # raises its error once all are told
+
+
+def plan_of(settings: RunSettings, server: ServerFile) -> dict[str, Any]:
+    """Return what a run is of; a run that did not end goes on with the same settings and roster only."""
+    return {"settings": settings.model_dump(mode="json"), "roster": server.roster.fingerprint}
 
 
 class Training:
@@ -89,6 +138,7 @@ class Training:
         server: what the server believes.
         exchange: the way to the nodes.
         progress: where the run is followed.
+        store: the run's state. What a process that died left there is gone on with.
     """
 
     def __init__(
@@ -97,17 +147,20 @@ class Training:
         server: ServerFile,
         exchange: Exchange,
         progress: ProgressLog,
+        store: RunStore,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._settings, self._server, self._exchange, self._progress = settings, server, exchange, progress
-        self._clock, self._sleep = clock, sleep
+        self._store, self._clock, self._sleep = store, clock, sleep
         settings.check_roster(server.roster)
         self._federation = settings.federation(server.roster)
         digest = configuration_digest(self._federation.learner)
         self._progress.say("configuration", sha256=digest.hex(), agreed=digest in server.roster.configurations)
         self._session = self._failure = b""
+        self._is_told = False
+        """Whether the sites were told how it ended; before that a run has not ended, and is gone on with."""
         self._plan = None if server.plan is None else BoundPlan.read(server.plan)
         self._first: TrainingProposal | None = None
         """The proposal of the first sum: what the parties agreed to, and what a plan is bound to."""
@@ -115,9 +168,14 @@ class Training:
         self._reserve = Reserve(progress.path.parent)
         self._totals: list[SumResult] = []
         self._sessions: list[bytes] = []
-        self._began = datetime.now(UTC).isoformat(timespec="seconds")
         self._model: dict[bool, bytes] = {}
         """The file of the model, or of its evaluation, for whom the roster names (True) and for others."""
+        self._addresses = store.addresses
+        exchange.node_of.update(self._addresses.node_of)
+        for done in store.finished:
+            self._first = self._first or TrainingProposal.from_bytes(done.proposal)
+            self._session = done.session
+            self._note(done.result)
 
     def run(self, folder: Path) -> Any:
         """The complete model, saved under ``folder``.
@@ -125,28 +183,71 @@ class Training:
         Raises:
             UnreachableError: too few nodes, or a helper or the key holder is missing.
             SecureSumError, AnalyticError: no total, or none that gives a model.
+            StoppedRunError: the run had failed before its server was started again; now its sites were told.
         """
+        try:
+            model = self._run(folder)
+        except BaseException as error:
+            if self._is_told:
+                self._store.end(_outcome(error))
+            raise
+        self._store.end(("", ""))
+        return model
+
+    def _run(self, folder: Path) -> Any:
         started = self._clock()
         if self._federation.noise is not None:
             self._progress.say("noise", bill=self._federation.noise.explain())
-        self._wait_for_nodes()
-        try:
+        with self._ending():
+            if (failure := self._store.failure) is not None:
+                raise StoppedRunError(*failure)
             while (step := self._federation.next_sum) is not None:
                 self._take(self._sum(step))
             self._save(folder, self._clock() - started)
-        finally:
-            self._end()
         if self._settings.evaluate:
             self._evaluate(folder)
         return self._federation.model
 
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Tell the sites how that ends what is done meanwhile, in whatever way."""
+        try:
+            yield
+        except BaseException as error:  # an operator's Ctrl-C too: else every site counts a total that is none
+            self._fail(error)
+            raise
+        finally:
+            self._end()
+
+    def _fail(self, error: BaseException) -> None:
+        """Store that the run failed, then ask the helpers of the sum at work to certify that no total comes out."""
+        proposal = None
+        try:
+            if not isinstance(error, StoppedRunError):
+                self._store.fail(_outcome(error), self._addresses)
+            proposal = self._store.proposal
+        except DeploymentError as full:
+            self._progress.say("not stored", reason=str(full))
+        if proposal is None or (find_mode(proposal.mode).announce is not None and not proposal.announced):
+            return  # no client was asked
+        self._session = proposal.session
+        exchange = SessionExchange(proposal.session, self._exchange, self._progress)
+        try:
+            proof = certify(proposal, self._server, exchange, self._deadlines, self._addresses)
+        except (FederationError, AnalyticError, SecureSumError):
+            return  # what these parties cannot agree to was no sum
+        if proof is not None:
+            self._failure = proof
+            self._progress.say("failure", certified=bool(proof))
+
     def _take(self, result: SumResult) -> None:
         """Go on with a total, unless the settings' release policy refuses it."""
+        proposal = self._store.proposal
+        assert proposal is not None, "it is removed with its total"
+        self._store.close_sum(proposal, result)
         number = len(self._federation.sums) + 1
         self._progress.say("sum", number=number, survivors=list(result.survivors))
-        record = self._federation.take(result)
-        self._totals.append(result)
-        self._sessions.append(self._session)
+        record = self._note(result)
         helpers = self._server.roster.listed(find_mode(self._settings.mode).helper)
         for owner, holder in record.disputes:
             if owner in helpers:
@@ -157,6 +258,13 @@ class Training:
             self._progress.say("wrong seeds", client=client, helper=helper)
         for concern in record.concerns:
             self._progress.say("concern", gate=concern.gate.value, reason=concern.message)
+
+    def _note(self, result: SumResult) -> SumRecord:
+        """Make the next model of a total."""
+        record = self._federation.take(result)
+        self._totals.append(result)
+        self._sessions.append(self._session)
+        return record
 
     def _evaluate(self, folder: Path) -> None:
         """Judge the saved model through one more sum, by itself, of rows that the sites keep for that.
@@ -178,12 +286,10 @@ class Training:
         step = federation.next_sum
         assert step is not None, "an evaluation begins with its sum"
         self._series, self._model = None, {}  # every node has its results already
-        try:
+        with self._ending():
             result = self._sum(step, in_series=False)
             federation.take(result)
             self._model, self._totals = {True: model_to_bytes(evaluation, federation.model)}, [result]
-        finally:
-            self._end()
         said = {"survivors": list(result.survivors), **federation.model.figures}
         OutputFile(folder / "evaluation.json", private=True).write(json.dumps(said, indent=2) + "\n")
         self._progress.say("evaluation", **said)
@@ -199,6 +305,7 @@ class Training:
         seconds = Deadlines(seconds=self._settings.round_seconds)
         contents = {node: content[node in holders] for node in self._exchange.everybody()}
         self._exchange.ask("END", END, contents, lambda node, answer: 0, seconds)
+        self._is_told = True
 
     def _results(self, holds_totals: bool) -> RunResults | None:
         if holds_totals not in self._model:
@@ -206,8 +313,12 @@ class Training:
         totals = totals_to_bytes(self._totals) if holds_totals else b""
         return RunResults.signed(self._server.identity, self._session, model=self._model[holds_totals], totals=totals)
 
-    def _wait_for_nodes(self) -> None:
-        """Wait until enough nodes are online. Which they are is looked up again before each sum."""
+    def wait_for_nodes(self) -> None:
+        """Wait until enough nodes are online. Which they are is looked up again before each sum.
+
+        Raises:
+            UnreachableError: none is. Nothing is lost: start the run again once nodes are there.
+        """
         needed = self._settings.nodes or len(self._server.roster.clients)
         ends = self._clock() + self._settings.join_seconds
         while len(nodes := self._exchange.online()) < needed and self._clock() < ends:
@@ -224,29 +335,60 @@ class Training:
 
     def _make_sum(self, step: Step[Any], *, in_series: bool) -> SumResult:
         """The next sum; in a series it goes on with the one before where enough clients are left."""
-        if self._series is not None:
-            try:
+        try:
+            if self._series is not None:
                 return self._series.run_next(step.learner, step.model)
-            except SeriesOverError as error:
-                self._progress.say("series ends", reason=str(error))
-        session = new_session_id() if self._plan is None or self._session else self._plan.session
+            return self._fresh_sum(step, in_series=in_series)
+        except SeriesOverError as error:
+            self._progress.say("series ends", reason=str(error))
+            self._store.drop_sum()
+            return self._fresh_sum(step, in_series=in_series)
+
+    def _fresh_sum(self, step: Step[Any], *, in_series: bool) -> SumResult:
+        """A sum by itself, or the first of a series; or the one that a process before left."""
         model = model_to_bytes(step.learner, step.model)
+        proposal, goes_on = self._proposed(model, in_series=in_series)
+        self._session, self._failure, self._is_told = proposal.session, b"", False
+        exchange = SessionExchange(proposal.session, self._exchange, self._progress)
+        if not proposal.announced:
+            proposal = with_announcements(proposal, self._server, exchange, self._deadlines)
+        if not goes_on:
+            self._store.open_sum(proposal)
+            self._addresses = NodeAddresses()
+        self._first = self._first or proposal
+        given = (proposal, self._server, exchange, self._deadlines, self._store, self._addresses)
+        if not proposal.place:
+            return run_sum(*given, self._expected)
+        self._series = GridSeries(*given)
+        return self._series.resume() if goes_on else self._series.run_first()
+
+    @property
+    def _expected(self) -> frozenset[PartyId]:
+        """The clients of the sum before. Which of them an evaluation is of is another question."""
+        done = self._federation.sums if self._federation.next_sum is not None else ()
+        return frozenset(done[-1].survivors if done else ())
+
+    def _proposed(self, model: bytes, *, in_series: bool) -> tuple[TrainingProposal, bool]:
+        """Return the proposal of a sum, and whether a process before closed its first round.
+
+        Raises:
+            DeploymentError: the sites hold another model than this process computed from the same totals.
+        """
+        stored, goes_on = self._store.proposal, self._store.session.load() is not None
+        if stored is not None and (goes_on or stored.place < 2):
+            if stored.model != model:
+                raise DeploymentError(
+                    "the model that the sites were sent must come out of the stored totals again, and another one did: "
+                    "start the server on the machine, and with the version, that began this run"
+                )
+            self._progress.say("goes on", sums=len(self._totals), session=stored.session.hex())
+            return stored, goes_on
+        session = new_session_id() if self._plan is None or self._session else self._plan.session
         proposal = self._settings.proposal(
             self._server.roster, model, session=session, previous=self._session, in_series=in_series
         )
-        self._session, self._failure = session, b""
-        exchange = SessionExchange(session, self._exchange, self._progress)
-        proposal = with_announcements(proposal, self._server, exchange, self._deadlines)
-        self._first = self._first or proposal
-        if not proposal.place:
-            return run_sum(proposal, self._server, exchange, self._deadlines, self._failed)
-        self._series = GridSeries(proposal, self._server, exchange, self._deadlines)
-        return self._series.run_first()
-
-    def _failed(self, proof: bytes) -> None:
-        """Keep what proves to the sites that the last sum failed; where nothing does it counts as released."""
-        self._failure = proof
-        self._progress.say("failure", certified=bool(proof))
+        self._store.open_sum(proposal)
+        return proposal, False
 
     @property
     def _deadlines(self) -> Deadlines:
@@ -266,7 +408,7 @@ class Training:
         weights = hashlib.sha256(learner.weights_bytes(model)).hexdigest()
         proof = {"certified": not self._federation.uncertified, "uncertified": list(self._federation.uncertified)}
         summary = {
-            "started": self._began,
+            "started": self._store.began,
             "code": code_version()._asdict(),
             **account_of_run(self._settings, self._server.roster, self._federation),
             "survivors": [list(one.survivors) for one in self._federation.sums],
@@ -281,3 +423,7 @@ class Training:
         }
         OutputFile(folder / "summary.json").write(json.dumps(summary, indent=2) + "\n")
         self._progress.say("model", folder=str(folder), weights_sha256=weights, **proof)
+
+
+def _outcome(error: BaseException) -> Outcome:
+    return type(error).__name__, str(error)

@@ -305,12 +305,14 @@ class Site:
                 self._store.end(proposal.session)
 
     def _free(self, session: bytes, failure: bytes) -> None:
-        """Take a failed sum out of the query log, where its helpers certify that it failed."""
+        """Take a failed sum out of the query log and the ledger, where its helpers certify that it failed."""
         for proposal in self._store.running():
             if failure and proposal.session == session:
                 protocol = Session.of(allowed(self._file, proposal), self._file.roster).protocol
                 query_log_of(self._file, self._store).free(protocol, failure)
                 LOG.info("the helpers certify that the sum of session %s failed", session.hex())
+                if self._file.ledger is not None and self._file.ledger.void(session_id=protocol.digest, proof=failure):
+                    LOG.info("what its noise was charged is given back")
 
     def _draw(self, proposal: TrainingProposal, own: OwnRole) -> SessionKeyPair:
         """A fresh key pair for a sum in which this site would take part."""

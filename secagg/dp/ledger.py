@@ -2,7 +2,8 @@
 
 One line of JSON per release, each with the SHA-256 of the previous line and of its own content, is appended and synced
 before the release may start. The charge stays if the release is aborted or repeated, since a server that aborts on
-purpose may have learned something. Nothing is refunded or overwritten.
+purpose may have learned something. Only a session that is proven to have released nothing is given back (``void``), by
+a line more. Nothing is overwritten.
 
 The digests detect accidents: a changed, missing or moved line. They do not detect truncation at the end, or a forger
 who recomputes them. To detect both, store ``head`` elsewhere and pass it to ``open``.
@@ -118,7 +119,7 @@ class Ledger:
 
     @property
     def releases(self) -> tuple[Release, ...]:
-        """All charged releases, in order."""
+        """All charged releases that were not given back, in order."""
         return _checked(self.path, _read(self.path))[1]
 
     @property
@@ -164,6 +165,39 @@ class Ledger:
                     f"cannot append to {self.path}: {error.strerror or error}; the release must not start"
                 ) from error
         return together
+
+    def void(self, *, session_id: bytes, proof: bytes) -> int:
+        """Give back what a session was charged so far; the caller has verified that it released nothing and never will.
+
+        Args:
+            session_id: id of the session, as in ``charge``. What it is charged later counts.
+            proof: what proves it (``SumProtocol.check_failure``); its hash is kept.
+
+        Returns:
+            How many releases were given back; without any nothing is written.
+
+        Raises:
+            LedgerError: the file was changed or cannot be written.
+
+        >>> import tempfile
+        >>> budget = Budget(epsilon=1.0, delta=1e-5, unit="record", adjacency="add-remove", population="cohort 2026")
+        >>> release = Release(label="Gram", unit="record", adjacency="add-remove", rho=Fraction(1, 100))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ledger = Ledger.create(Path(folder) / "ledger.jsonl", budget)
+        ...     _ = ledger.charge(release, session_id=bytes(16))
+        ...     ledger.void(session_id=bytes(16), proof=b"signatures of a quorum"), ledger.spent()
+        (1, None)
+        """
+        with self._locked() as descriptor:
+            lines = _read(self.path)
+            before = len(_checked(self.path, lines)[1])
+            entry = {"previous": _digest(lines[-1]), "session": session_id.hex(), "void": _digest(proof)}
+            if given_back := before - len(_checked(self.path, [*lines, _line(entry)])[1]):
+                try:
+                    _append(descriptor, entry)
+                except OSError as error:
+                    raise LedgerError(f"cannot append to {self.path}: {error.strerror or error}") from error
+        return given_back
 
     def check(self, releases: Sequence[Release]) -> PrivacyGuarantee:
         """Check that the budget allows these releases, without charging them.
@@ -274,7 +308,13 @@ def _checked(path: Path, lines: list[bytes]) -> tuple[Budget, tuple[Release, ...
                     f"{path} is not the ledger that was written (line {number} {where}); restore it from a copy"
                 )
         budget = Budget(**entries[0]["budget"])
-        return budget, tuple(_release(entry["release"]) for entry in entries[1:])
+        charged = list[tuple[str, Release]]()
+        for entry in entries[1:]:
+            if "void" in entry:
+                charged = [(session, release) for session, release in charged if session != entry["session"]]
+            else:
+                charged.append((entry["session"], _release(entry["release"])))
+        return budget, tuple(release for _, release in charged)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LedgerError(f"{path} is not a privacy ledger: {type(error).__name__}; restore it from a copy") from error
 

@@ -377,6 +377,13 @@ class SeriesServer(Party):
         self._index, self._next = index, upcoming
         return _SeriesServerSession(self, current, is_set_up=index > 0)
 
+    def resume_sum(self, index: int, layout: Layout, context: bytes) -> ServerSession:
+        """Return a session of sum ``index``, from 0, that goes on from a snapshot of the same sum (``restore``)."""
+        current = MaskedServer(self._series.sum(index, layout, context), secrets=self._secrets)
+        self._next = MaskedServer(self._series.sum(index + 1, NOT_YET, b""), secrets=self._secrets)
+        self._index = index
+        return _SeriesServerSession(self, current, is_set_up=False)
+
     @property
     def digest(self) -> bytes:
         """Digest in the header of every bundle of this series."""
@@ -407,6 +414,14 @@ class SeriesServer(Party):
         self._next = None
 
 
+@dataclass(slots=True, kw_only=True, repr=False)
+class SeriesServerState:
+    """State of the server in one sum: the snapshots of the current session and of the next set-up."""
+
+    current: bytes
+    upcoming: bytes | None
+
+
 class _SeriesServerSession:
     """A ``ServerSession`` for one sum of a series."""
 
@@ -419,10 +434,18 @@ class _SeriesServerSession:
         return self._current.snapshot_id
 
     def snapshot(self) -> bytes:
-        raise ConfigurationError("the server of a series is not stored: begin a new series after a crash")
+        upcoming = self._series.upcoming
+        later = None if upcoming is None else upcoming.snapshot()
+        return write(SeriesServerState(current=self._current.snapshot(), upcoming=later))
 
     def restore(self, snapshot: bytes) -> None:
-        raise ConfigurationError("the server of a series is not stored: begin a new series after a crash")
+        state = read(SeriesServerState(current=b"", upcoming=None), snapshot)
+        self._current.restore(state.current)
+        if state.upcoming is None:
+            self._series.give_up_upcoming()
+        elif (upcoming := self._series.upcoming) is not None:
+            upcoming.restore(state.upcoming)
+        self._is_set_up = False
 
     @property
     def result(self) -> SumResult | None:

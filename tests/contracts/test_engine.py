@@ -236,7 +236,7 @@ def test_too_few_survivors_leave_no_model_and_no_session(trial: Trial, run: Run)
 
     with pytest.raises(TooFewSurvivorsError, match="SEALED_SHARES: 2 of 5"):
         run(mode="masked", fate=fate)
-    assert [path.name for path in output(trial).iterdir()] == ["progress.jsonl"]
+    assert sorted(path.name for path in output(trial).iterdir()) == ["progress.jsonl", "run.sqlite"]
     assert progress(trial)[-1]["event"] == "failed"
     for site in (1, 2):
         folder = SessionStore(trial.site(site) / "state")
@@ -251,7 +251,7 @@ def test_too_few_helpers_stop_the_sum_before_any_is_asked(trial: Trial, run: Run
     with pytest.raises(UnreachableError, match=r"2 of the 4 helpers did not answer \(party 101, 102\)"):
         run(mode="committee", fate=fate)
     assert not any(event.get("round") == "MASK_REQUEST" for event in progress(trial))
-    assert [path.name for path in output(trial).iterdir()] == ["progress.jsonl"]
+    assert sorted(path.name for path in output(trial).iterdir()) == ["progress.jsonl", "run.sqlite"]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_no_total_is_without_its_key_holder(
 ) -> None:
     with pytest.raises(error, match=message):
         run(mode="bfv", fate=gone_from(HOLDER, kind))
-    assert [path.name for path in output(trial).iterdir()] == ["progress.jsonl"]
+    assert sorted(path.name for path in output(trial).iterdir()) == ["progress.jsonl", "run.sqlite"]
     assert_wiped(trial, but=HOLDER)
 
 

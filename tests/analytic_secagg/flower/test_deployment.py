@@ -50,11 +50,11 @@ def test_a_deployment_from_start_to_end(deployment: Deployment, command: str) ->
     deployment.start_superlink(command=command)
     _start_sites_and_a_stranger(deployment, command)
     killed = _the_serverapp_is_killed(deployment, command)
+    _the_next_run_of_the_same_settings_goes_on(deployment, killed)
     run = _two_sites_are_killed(deployment, struck_off=[CRASHING, KILLED] if command == WARM else [CRASHING])
     _the_model_is_the_survivors(deployment, run)
     if command == FLOWERS_OWN:
         assert deployment.wait_status(killed) == "finished:failed"
-    assert not (deployment.output(killed) / "model.safetensors").exists()
     if command == WARM:
         _what_forks_is_killed(deployment)
     _the_sites_that_live_pay_for_a_noisy_run(deployment, command)
@@ -125,6 +125,17 @@ def _the_serverapp_is_killed(deployment: Deployment, command: str) -> str:
     for pid in serverapps:
         os.kill(pid, signal.SIGKILL)
     return run
+
+
+def _the_next_run_of_the_same_settings_goes_on(deployment: Deployment, killed: str) -> None:
+    """In the folder of the one that was killed, with its session: nobody is asked for a second vector."""
+    again = deployment.submit(mode="masked", **PATIENT)
+    deployment.wait_told(killed)
+    assert deployment.wait_status(again) == "finished:completed", deployment.progress(killed)[-12:]
+    assert not deployment.output(again).exists()
+    assert_exact(deployment.trial, deployment.output(killed), [1, 2, 3, 4, 5])
+    (went_on,) = (line for line in deployment.progress(killed) if line["event"] == "goes on")
+    assert [one["session"] for one in deployment.summary(killed)["sums"]] == [went_on["session"]]
 
 
 def _forked(deployment: Deployment, name: str) -> list[int]:
@@ -216,13 +227,12 @@ def _what_it_left_verifies_offline(deployment: Deployment, run: str, *, receipts
 
 
 def _no_session_is_left(deployment: Deployment) -> None:
-    """Of the finished run the sites that live hold nothing but its id; of the killed one a sealed session."""
+    """Of both runs, also of the one whose ServerApp was killed, the sites that live hold nothing but its id."""
     for party in (1, 2, 3):
         folder = SessionStore(deployment.folder / f"site-{party}" / "state")
         with folder.locked():
-            (left,) = folder.held()
-            assert folder.proposal(left)
-            assert folder.run("SELECT count(*) FROM sessions WHERE invitation IS NULL") == [(1,)]
+            assert folder.held() == ()
+            assert folder.run("SELECT count(*) FROM sessions WHERE invitation IS NULL") == [(2,)]
 
 
 def _the_stranger_was_refused(deployment: Deployment) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from support.rehearsed import (
     edit_all,
     events,
     is_wiped,
+    pin_run,
     proposal,
     rehearse,
     run_config,
@@ -334,3 +336,54 @@ def test_a_rehearsal_looks_at_every_site_for_rows_beyond_the_bound(
         rehearse(trial.folder, run_config(**NOISE))
     assert asked
     assert ("they reach beyond: rows were not brought into it" in caplog.text) is is_refused
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "number"), [("masked", INVITE, 2), ("masked", STEP, 6), ("committee", INVITE, 2)]
+)
+def test_a_site_that_restarts_in_a_later_sum_is_asked_again(trial: Trial, mode: str, kind: str, number: int) -> None:
+    """Without it the others refuse, and a run that was paid for ends without a model."""
+    settings = {"mode": mode, "min-survivors": 3, **NOISE}
+    pin_run(trial, **settings)
+    with_budgets(trial)
+    seen: Counter[str] = Counter()
+
+    def is_gone(party: int, came: str) -> bool:
+        seen[came] += party == 3
+        return party == 3 and came == kind and seen[came] in (number, number + 1)
+
+    rehearse(trial.folder, run_config(**settings), is_gone=is_gone)
+    assert sum(event["event"] == "node lost" for event in events(trial)) == 2
+    assert [event["survivors"] for event in events(trial) if event["event"] == "sum"] == [[1, 2, 3, 4, 5]] * 2
+    assert charged(trial) == [2] * 5
+
+
+def test_a_site_that_is_gone_for_good_ends_a_later_sum_at_its_deadline(trial: Trial) -> None:
+    settings = {"mode": "masked", "min-survivors": 3, **NOISE}
+    pin_run(trial, **settings)
+    with_budgets(trial)
+    with pytest.raises(SecureSumError):
+        rehearse(trial.folder, run_config(**settings), is_gone=vanishes(3, INVITE, 2))
+    assert [event["survivors"] for event in events(trial) if event["event"] == "sum"] == [[1, 2, 3, 4, 5]]
+
+
+@pytest.mark.parametrize("certified", [True, False])
+def test_what_a_certified_failure_was_charged_is_given_back(trial: Trial, certified: bool) -> None:
+    """All sites pay and send their vectors, three of which are lost on the way; without a helper nobody can certify."""
+    with_budgets(trial)
+    config = run_config(mode="committee", **{"min-survivors": 3}, **NOISE)
+
+    def hear(party: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
+        paid.append(len(ledger(trial, party).releases))
+        return Refusal.DECLINED if party > 2 and kind == INVITE else said
+
+    paid: list[int] = []
+    gone: dict[str, Any] = {} if certified else {"is_gone": vanishes(1, STEP)}
+    with pytest.raises(SecureSumError):
+        rehearse(trial.folder, config, hear=hear, **gone)
+    assert max(paid) == 1
+    assert [event["certified"] for event in events(trial) if event["event"] == "failure"] == [certified]
+    assert charged(trial) == [0 if certified else 1] * 5
+    if certified:
+        rehearse(trial.folder, config)
+        assert charged(trial) == [2] * 5

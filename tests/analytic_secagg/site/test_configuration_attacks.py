@@ -25,6 +25,7 @@ from analytic_secagg.server.exchange import Deadlines, Exchange, SessionExchange
 from analytic_secagg.server.grid_series import GridSeries
 from analytic_secagg.server.progress_log import ProgressLog
 from analytic_secagg.server.run_settings import RunSettings
+from analytic_secagg.server.run_store import NodeAddresses, RunStore
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import DeploymentError
 from analytic_secagg.site.proposal import TrainingProposal
@@ -54,10 +55,12 @@ def test_a_series_is_of_one_configuration(trial: Trial) -> None:
     progress = ProgressLog(trial.folder / "progress.jsonl")
     exchange = Exchange(rehearsal, progress, identity=server.identity, clock=rehearsal.clock, sleep=rehearsal.sleep)
     first = proposal(one, place=1)
-    series = GridSeries(first, server, SessionExchange(first.session, exchange, progress), Deadlines(seconds=60.0))
-    assert series.run_first().survivors == CLIENTS
-    with pytest.raises(SecureSumError):
-        series.run_next(two, two.init())
+    by_session = SessionExchange(first.session, exchange, progress)
+    with RunStore.opened(trial.folder / "run") as store:
+        series = GridSeries(first, server, by_session, Deadlines(seconds=60.0), store, NodeAddresses())
+        assert series.run_first().survivors == CLIENTS
+        with pytest.raises(SecureSumError):
+            series.run_next(two, two.init())
 
 
 def test_what_fitted_once_is_no_further_try(trial: Trial) -> None:

@@ -58,10 +58,27 @@ def test_a_release_that_was_priced_for_another_promise_is_not_charged(ledger: Le
 
 
 def test_a_repeated_session_is_charged_again(ledger: Ledger) -> None:
-    """Nothing is ever given back: the same id a second time is a second release."""
+    """Nothing is given back without a proof: the same id a second time is a second release."""
     ledger.charge(release(HALF / 4), session_id=b"x" * 16)
     ledger.charge(release(HALF / 4), session_id=b"x" * 16)
     assert len(ledger.releases) == 2
+
+
+def test_what_released_nothing_is_given_back_and_nothing_else(ledger: Ledger) -> None:
+    for session in (b"x", b"y", b"x"):
+        ledger.charge(release(HALF / 4, session.decode()), session_id=session * 16)
+    head, before = ledger.head, ledger.path.read_bytes()
+    assert ledger.void(session_id=b"z" * 16, proof=b"of another one") == 0
+    assert ledger.path.read_bytes() == before
+    assert [ledger.void(session_id=b"x" * 16, proof=b"signed") for _ in range(2)] == [2, 0]
+    assert [one.label for one in Ledger.open(ledger.path, expected_head=head).releases] == ["y"]
+    assert ledger.path.read_bytes().startswith(before)
+    ledger.charge(release(HALF / 4, "late"), session_id=b"x" * 16)
+    assert [one.label for one in ledger.releases] == ["y", "late"], "what leaves after the proof is paid for"
+    lines = ledger.path.read_bytes().split(b"\n")[:-1]
+    ledger.path.write_bytes(b"\n".join(lines[:4] + lines[5:]) + b"\n")
+    with pytest.raises(LedgerError, match="does not follow"):
+        ledger.spent()
 
 
 def test_costs_are_exact(ledger: Ledger) -> None:

@@ -13,6 +13,7 @@ from flint import fmpz_mat
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from simulations.audit.attacks.further_totals import Folds, Removal
 from support.examples import examples
 from support.extras import needs
 
@@ -24,7 +25,6 @@ from secagg import Assumptions, InOneProcess, Layout, MaskedSum, new_session_id,
 from simulations.audit.attack import Attack, Expectation, MessageAttack, NotTriedError, TooLargeError, attacked
 from simulations.audit.attacks.collusion import Collusion
 from simulations.audit.attacks.differencing import DifferentModels
-from simulations.audit.attacks.further_totals import Folds, Removal
 from simulations.audit.attacks.membership import ManySums, by_number_of_sums, membership_scores
 from simulations.audit.attacks.rows import LATTICE_ROWS, MAX_ROWS, peel, rebuild, reduced_basis
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks

@@ -15,6 +15,7 @@ import jsonschema
 import numpy as np
 import pytest
 from rich.console import Console
+from simulations.report.audit_html import folded, promise, to_html
 from support.pages import Page, browser, needs_chromium
 
 from analytic_secagg.datasets import bundled
@@ -30,7 +31,6 @@ from simulations.audit.evaluate import Score, Verdict
 from simulations.audit.negative_controls import MASK_FAULTS
 from simulations.audit.noisy_totals import NOISE_FAULTS
 from simulations.report.audit_findings import findings, print_audit
-from simulations.report.audit_html import folded, promise, to_html
 from simulations.report.page import row_picture
 
 FOUR = ("lone_rows", "lattice_rows", "dictionary", "collusion")

@@ -9,6 +9,7 @@ import jsonschema
 import numpy as np
 import pytest
 from rich.console import Console
+from simulations.report.audit_html import to_html
 
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.learners import LEARNERS
@@ -22,7 +23,6 @@ from simulations.audit.population import Truth
 from simulations.audit.view import AdversaryView
 from simulations.audit.workbench import Bench
 from simulations.report.audit_findings import print_audit
-from simulations.report.audit_html import to_html
 
 
 class LastNumber(MessageAttack[int | None]):
