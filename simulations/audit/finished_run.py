@@ -191,8 +191,9 @@ class RunColumn:
 
     @property
     def rows(self) -> int:
-        """The owner's rows that are in it; others' rows are in it too."""
-        return len(self.members)
+        """Rows in an exact total; where noise hides their number, the owner's own."""
+        reading = self.seen.reading if self.kind is Kind.TOTAL else None
+        return len(self.members) if reading is None else max(0, reading.count)
 
     @property
     def standard(self) -> Target:

@@ -23,7 +23,7 @@ MARKS = {Verdict.PASSED: Mark.FINE, Verdict.FAILED: Mark.WRONG, Verdict.NOT_DECI
 DECISIONS = {
     Verdict.PASSED: "Passed: nothing leaked that must be hidden, and no total or model shows more than its limit.",
     Verdict.FAILED: "Failed: something leaks that must be hidden, or a total or a model shows more than its limit.",
-    Verdict.NOT_DECIDED: "Not decided: nothing is known to be wrong, and some attacks could not have noticed it.",
+    Verdict.NOT_DECIDED: "Not decided: nothing is known to be wrong, and the lines marked ! leave a question open.",
 }
 
 BAD = (Outcome.LEAK, Outcome.OVER)
@@ -66,8 +66,8 @@ def _about_messages(audit: Audit) -> Iterator[Finding]:
         yield (
             Mark.FINE,
             f"Messages ({names}): whoever sees a client's message learnt nothing about a person or a site in "
-            f"{len(hidden)} attacks. The weakest attack would have noticed a leak that helps in {_of_100(weakest)} of "
-            "100 tries. Nothing to do.",
+            f"{_attacks(len(hidden))}. The weakest attack would have noticed a leak that helps in {_of_100(weakest)} "
+            "of 100 tries. Nothing to do.",
         )
 
 
@@ -111,6 +111,7 @@ def _of_exposure(audit: Audit, name: str, rows: int, results: Sequence[Result]) 
     over = [one for one in results if one.outcome is Outcome.OVER]
     undecided = [one for one in results if one.outcome is Outcome.NOT_DECIDED]
     parts = [part for part in (_person(results), _cohort(results)) if part]
+    parts = parts or [f"{_attacks(len(results))} tried, none about a person or a group."]
     refused = [check for check in audit.checks if check.exposure == name and check.refused]
     if over:
         mark, words = Mark.WRONG, f"Over the limit: {'; '.join(f'{_title(one)} ({_beside(one)})' for one in over)}. "
@@ -201,12 +202,15 @@ def _about_controls(audit: Audit) -> Iterator[Finding]:
 
 
 def _about_what_is_known(audit: Audit) -> Iterator[Finding]:
+    hidden = {one.attack for one in audit.results if one.rule is Rule.MUST_HIDE}
     clear = [one for one in audit.results if one.rule is Rule.CONTROL and one.outcome is Outcome.WON]
-    if clear:
+    won = [one for one in clear if one.attack in hidden or not hidden]
+    if won:
+        rows = ", up to every row of a client" if any(one.attack == "lattice_rows" for one in won) else ""
         yield (
             Mark.NOTICE,
-            f"Messages without protection ({clear[0].exposure}): {len(clear)} attacks win, up to every row of a "
-            "client, as they must. It is here to show that the attacks work; do not use it with people's data.",
+            f"Messages without protection ({won[0].exposure}): {_attacks(len(won))} won{rows}, as they must. It is here "
+            "to show that the attacks work; do not use it with people's data.",
         )
     open_ = [one for one in audit.results if one.rule is Rule.KNOWN and one.score and one.score.leaked]
     for one in open_:
@@ -237,6 +241,10 @@ def promise(one: NoiseEvidence) -> str:
 
 
 # Words
+
+
+def _attacks(number: int) -> str:
+    return f"{number} attack{'s' * (number != 1)}"
 
 
 def _title(one: Result) -> str:
