@@ -209,8 +209,8 @@ def _about_what_is_known(audit: Audit) -> Iterator[Finding]:
         rows = ", up to every row of a client" if any(one.attack == "lattice_rows" for one in won) else ""
         yield (
             Mark.NOTICE,
-            f"Messages without protection ({won[0].exposure}): {_attacks(len(won))} won{rows}, as they must. It is here "
-            "to show that the attacks work; do not use it with people's data.",
+            f"Messages without protection ({won[0].exposure}): {_attacks(len(won))} won{rows}, as they must. "
+            "It is here to show that the attacks work; do not use it with people's data.",
         )
     open_ = [one for one in audit.results if one.rule is Rule.KNOWN and one.score and one.score.leaked]
     for one in open_:
