@@ -21,7 +21,7 @@ from simulations.audit.view import Reading
 Floats = NDArray[np.float64]
 
 ASKED = 300
-"""Candidates that are asked about: the client's code runs on each of them in each sum."""
+"""Candidates that are asked about, half of them outlying: the client's code runs on each of them in each sum."""
 
 LEAST = -1e6
 """What a row scores in a sum that it cannot be in, so that other sums still count."""
@@ -49,7 +49,8 @@ class AllSums(ExposureAttack[Floats]):
         Gram of one row is its outer product, and any column of that is the row of that layer, up to a factor.
         """
         assert seen.learner is not None
-        asked = rng.permutation(len(known.candidates))[:ASKED]
+        far, near = np.flatnonzero(known.rows.outlying), np.flatnonzero(~known.rows.outlying)
+        asked = np.concatenate([rng.permutation(far)[: ASKED // 2], rng.permutation(near)[: ASKED // 2]])
         some, public_rows = known.candidates.taken(asked), known.public.taken(np.arange(min(ASKED, len(known.public))))
         total = np.zeros(len(asked))
         for number, one in enumerate(seen.sums):
