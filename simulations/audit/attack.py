@@ -399,7 +399,7 @@ class RebuiltRows:
 def score_rows(guess: RebuiltRows | None, truth: Truth, rng: np.random.Generator) -> Score:
     """One trial a true row: is it among the guessed rows, every entry and its label?
 
-    A blind guess that names as many rows of the pool as the target holds is right about that part of them.
+    A guess that knows no row is right less often than one that names a row of the pool.
     """
     rows = truth.rows[:0] if guess is None else guess.rows
     guessed = Counter[tuple[bytes, int]]() if guess is None else Counter(map(_key, rows, guess.labels))
@@ -410,8 +410,7 @@ def score_rows(guess: RebuiltRows | None, truth: Truth, rng: np.random.Generator
         hits += exact
         if len(pictures) < PICTURES:
             pictures.append(Picture(true=row, rebuilt=row if exact else _nearest(row, rows), exact=exact))
-    n = len(truth.rows)
-    return Score(hits=hits, trials=n, chance=min(1.0, n / truth.pool_size), pictures=tuple(pictures))
+    return Score(hits=hits, trials=len(truth.rows), chance=1 / truth.pool_size, pictures=tuple(pictures))
 
 
 def _key(row: NDArray[np.int64], label: int) -> tuple[bytes, int]:

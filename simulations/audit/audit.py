@@ -428,7 +428,6 @@ def audit(
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
     started = time.perf_counter()
-    tick("rows")
     if run is not None:
         settings = _as_in(run, dataset, settings)
     rng = np.random.default_rng(settings.seed)
@@ -441,6 +440,7 @@ def audit(
         raise UsageError(f"this audit must be the one of its plan: {'; '.join(other)}")
     population = Population.of(dataset, rng)
     population.deal(settings.clients, settings.rows_per_client, np.random.default_rng(settings.seed))  # or refuse
+    tick("rows")
     learner = (
         settings.learner.build(_learner_settings(dataset, settings, feature_format, len(population.candidates)))
         if run is None
@@ -648,7 +648,7 @@ class _Rehearsal:
                     kind = Kind.TOTAL if Kind.TOTAL in kinds else min(kinds)
                     column = Column(kind=kind, bench=self.bench, clients=CONTROL_CLIENTS)
                     working[attack.name] = attack.against(attack.targets(column), self.bench.rng).leaked
-            except NotTriedError:
+            except (NotTriedError, UsageError):
                 continue
         return working
 
@@ -666,9 +666,10 @@ class _Rehearsal:
         score, reason = None, ""
         try:
             played = play()
-        except NotTriedError as error:
-            if str(error) not in self.report.limitations:
-                self.report.limitations.append(str(error))
+        except (NotTriedError, UsageError) as error:
+            words = f"{attack.title}: {error}" if isinstance(error, UsageError) else str(error)
+            if words not in self.report.limitations:
+                self.report.limitations.append(words)
             if not isinstance(error, TooLargeError):
                 return
             reason = str(error)
@@ -764,6 +765,7 @@ LIMITATIONS = (
     "transport: the in-memory network has none; in a deployment TLS must keep wire-tappers out",
     "active attacks beyond a server that hands out different models: see the tests of the protocols for those",
     "attackers who know more than each line grants them, or who use better statistics: results are about these attacks",
+    "sums without a Gram matrix, such as gradients of later rounds and counts: no attack here reads them",
     "whether the pseudorandom generator is one: that is the assumption of the proof, and no test can show it",
     "rows that sites made up: an attacker who is a site itself may put in rows of its choice",
 )

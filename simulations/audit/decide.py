@@ -132,14 +132,9 @@ class Result(Record, title="result"):
         return None if self.number is None else _short(self.number.value)
 
     @computed
-    def low(self) -> Part | None:
-        """Lower end of its 95 % interval."""
-        return None if self.number is None else _short(self.number.low)
-
-    @computed
-    def high(self) -> Part | None:
-        """Upper end."""
-        return None if self.number is None else _short(self.number.high)
+    def interval(self) -> tuple[Part, Part] | None:
+        """The 95 % interval of ``value``; null where it has none."""
+        return None if self.number is None else (_short(self.number.low), _short(self.number.high))
 
     @property
     def number(self) -> Area | None:
@@ -204,7 +199,7 @@ def _beside_limit(one: Result, works: bool) -> Outcome:
     if one.limit_name == Limit.GROUP_SHARE:
         return Outcome.OVER if number.value < limit else Outcome.WITHIN
     if one.limit_name == Limit.MEMBERSHIP:
-        is_over, is_within = number.low > limit or number.value >= 1.0 > limit, number.high < limit
+        is_over, is_within = number.low > limit, number.high < limit
     elif one.limit_name == Limit.REBUILT_ROWS:
         is_over, is_within = number.value > limit, number.value <= limit  # each hit is a row, not an estimate
     else:

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy import stats
 
 from analytic.errors import AnalyticError
@@ -129,7 +130,7 @@ class TwoWorlds(Record, title="two_worlds"):
     """Runs with the canary in them."""
     confidence: Part
     """Of all bounds together."""
-    bounds: tuple[Bound, ...]
+    bounds: tuple[Bound, ...] = Field(exclude=True)
     """Of all runs and sums first."""
 
     @computed

@@ -293,7 +293,7 @@ def cell_words(one: Result) -> CellWords:
     elif not one.trials:
         learnt = "there is none to look for"
     elif one.limit_name == Limit.MEMBERSHIP and one.value is not None:
-        interval = f"{_percent(one.low or 0.0)} to {_percent(one.high or 0.0)}"
+        interval = " to ".join(map(_percent, one.interval or ()))
         learnt = f"{_percent(one.value)} for the outermost tenth ({interval})"
     else:
         learnt = f"{one.hits} of {one.trials}, guessing {_percent(one.chance or 0.0)}"

@@ -184,11 +184,11 @@ def test_comparisons_and_the_audit_take_all_by_their_names(
     files = ["--json", str(report), "--html", str(page)]
     assert simulations(["audit", *shared, "--attacks", "last_number,class_means", *FEW, *files]) == 0
     said = capsys.readouterr().out
-    assert "masked: no evidence of leakage" in said
-    assert "unanimous: no evidence of leakage" in said
-    cells = {(cell["attack"], cell["mode"]): cell["verdict"] for cell in json.loads(report.read_text())["cells"]}
-    assert cells["last_number", "plain"] == "recovered"
-    assert cells["last_number", "unanimous"] == cells["last_number", "masked"] == "no evidence of leakage at this power"
+    assert "Messages (masked, unanimous): whoever sees a client's message learnt nothing" in said
+    found = {(one["attack"], one["exposure"]): one["outcome"] for one in json.loads(report.read_text())["results"]}
+    assert found["last_number", "plain"] == "attack works"
+    assert found["last_number", "unanimous"] == found["last_number", "masked"] == "nothing found"
+    assert {seen for attack, seen in found if attack == "last_number"} >= {"total of 10 clients", "model of 10 clients"}
     assert "The number of rows, as it is sent" in page.read_text(encoding="utf-8")
 
 
@@ -447,7 +447,7 @@ def test_names_of_this_package_are_its_own_and_listing_imports_nothing(
         find_learner("bomb2")
     with pytest.raises(UsageError, match=r"mode must be one of plain, .*, bomb, not 'bomb2'"):
         find_mode("bomb2")
-    with pytest.raises(UsageError, match=r"attack must be one of label_histogram, .*, bomb, not 'bomb2'"):
+    with pytest.raises(UsageError, match=r"attack must be one of all_sums, .*, bomb, not 'bomb2'"):
         find_attack("bomb2")
     assert analytic_secagg(["doctor"]) == 0
     said = capsys.readouterr().out

@@ -411,8 +411,8 @@ of_class("masked", "promises_one_more", "A sum promises to withstand one client 
 of_class("plain", "bare_and_called_masked", "A mode sends bare vectors and calls them masked.", Bare,
          "label_histogram", "uniformity", "collusion")
 of_class("masked", "unbound", "Keys are not bound to the model that a client received.", Unbound, "different_models")
-masked("sites_forget", "Sites do not ask their journals.", Unasked, "journal_differencing")
-committee("helpers_forget", "Neither sites nor helpers ask their journals.", Unasked, "journal_differencing")
+masked("sites_forget", "Sites do not ask their journals.", Unasked, "query_log_differencing")
+committee("helpers_forget", "Neither sites nor helpers ask their journals.", Unasked, "query_log_differencing")
 masked("client_answers_twice", "A client that is restored unmasks a second total.", Restoring, AGAIN)
 committee("helper_answers_twice", "A helper that is restored answers for a second survivor set.",
           Restoring, AGAIN_COMMITTEE, "survivor_sets")

@@ -23,7 +23,7 @@ OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", *OFF
 
 
 class Page(HTMLParser):
-    """Enough of a DOM: tags, cells of a verdict matrix, headings without a scope, pictures and what a page loads."""
+    """Enough of a DOM: tags, cells of the audit's table, headings without a scope, pictures and what a page loads."""
 
     VOID = frozenset({"meta", "img", "br", "link", "use", "path", "input", "hr"})
 
@@ -45,7 +45,7 @@ class Page(HTMLParser):
         if tag not in self.VOID:
             self.open.append(tag)
         if tag == "td" and "data-attack" in found:
-            self._cell = str(found["data-attack"]), str(found["data-mode"])
+            self._cell = str(found["data-attack"]), str(found["data-exposure"])
             self.cells[self._cell] = ""
         if tag == "th" and "scope" not in found:
             self.unscoped.append(str(found))

@@ -58,6 +58,11 @@ class Attribute(ExposureAttack[HiddenValues]):
         cuts = np.quantile(public[:, columns], [0.25, 0.5, 0.75], axis=0).T
         reading, moment = seen.reading, public.T @ public
         gram = moment if reading is None else reading.gram.astype(np.float64)
+        if (
+            seen.kind is Kind.NOISY_TOTAL
+        ):  # noise makes it no Gram of any rows: the nearest one, beside the public rows'
+            values, vectors = np.linalg.eigh(gram)
+            gram = (vectors * np.maximum(values, 0.0)) @ vectors.T + moment
         return HiddenValues(
             columns=columns,
             cuts=cuts,

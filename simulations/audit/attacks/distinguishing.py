@@ -49,8 +49,10 @@ class Distinguishing(ExposureAttack[IntVector | None]):
         """Attack the bench's cohorts and, of a mode that protects, as many more as a coin game takes."""
         assert mode is not None
         runs = list(bench.runs(mode))
+        clients = max(bench.clients, min(CLIENTS, len(bench.population.candidates) // (2 * FEW_ROWS)))
+        rows = min(FEW_ROWS, bench.rows_per_client)
         while not in_the_clear(mode) and sum(len(cohort) for cohort, _ in runs) < GAMES:
-            cohort = bench.cohort(CLIENTS, FEW_ROWS)
+            cohort = bench.cohort(clients, rows)
             runs.append((cohort, bench.run(mode, bench.vectors(cohort))))
         return Outcome(score=self.against_messages(bench, runs))
 

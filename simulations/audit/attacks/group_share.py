@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from simulations.audit.attack import TOTALS, Column, ExposureAttack, Limit, Target, Unit
+from simulations.audit.attacks.membership import rows_in
 from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Exposure
 from simulations.audit.knowledge import Knowledge, Known
@@ -53,12 +54,13 @@ class GroupShare(ExposureAttack[tuple[Floats, Floats]]):
         groups = _groups(public, public)
         blind = np.bincount(groups, minlength=GROUPS) / len(groups)
         reading = seen.reading
-        if reading is None or reading.count <= 0:
+        n_rows = 0 if reading is None else rows_in(reading, public)
+        if reading is None or n_rows <= 0:
             return blind, blind
         unit = max(1.0, float(np.abs(public).max()))
         by_group = [public[groups == group] / unit for group in range(GROUPS)]
         of_group = [_moments(rows.T @ rows, rows.sum(axis=0), len(rows)) for rows in by_group]
-        seen_moments = _moments(reading.gram / unit**2, reading.cross.sum(axis=1) / unit, reading.count)
+        seen_moments = _moments(reading.gram / unit**2, reading.cross.sum(axis=1) / unit, n_rows)
         shares, _ = nnls(np.column_stack(of_group), seen_moments)
         return (shares / shares.sum() if shares.sum() else blind), blind
 

@@ -21,7 +21,15 @@ IN_ROW_SPACE = 1e-6
 def membership_evidence(reading: Reading, candidates: NDArray[Any], public: NDArray[Any]) -> Floats:
     """Return the score of each candidate, in units in which an entry of the Gram is at most 1."""
     unit, (gram, _) = reading.unit, reading.scaled()
-    return membership_scores(gram, candidates / unit, public / unit, reading.count)
+    return membership_scores(gram, candidates / unit, public / unit, rows_in(reading, public))
+
+
+def rows_in(reading: Reading, public: NDArray[Any]) -> int:
+    """Return the rows of a sum; where noise hides their number, as many public rows as have its Gram's trace."""
+    if reading.count > 0:
+        return reading.count
+    length = float((public.astype(np.float64) ** 2).sum(axis=1).mean()) if len(public) else 0.0
+    return max(0, round(float(np.trace(reading.gram.astype(np.float64))) / length)) if length else 0
 
 
 def membership_scores(gram: Floats, rows: Floats, public: Floats, count: int) -> Floats:

@@ -211,7 +211,7 @@ LATTICE_ROWS = ReadingAttack(
     explanation=(
         "Exact sums of whole-number rows are a lattice, and lattice reduction (LLL, 1982) finds the rows in it, labels "
         "included, as long as there are fewer rows than features. It proves its result: no other rows give the same "
-        "sums. Success: a row and its label, every number exact. Chance: naming as many rows of the pool."
+        "sums. Success: a row and its label, every number exact. Chance: less than naming one row of the pool."
     ),
     read=lambda reading, rows: rebuilt_rows(reading),
     scored=score_rows,
@@ -226,7 +226,7 @@ PEELING = ReadingAttack(
     explanation=(
         "Where only one row has anything in a feature, that feature's column of the Gram matrix is the row. Taken off, "
         "it uncovers the next. SAFLe's buckets make many rows alone. Success: a row and its label, every number exact. "
-        "Chance: naming as many rows of the pool."
+        "Chance: less than naming one row of the pool."
     ),
     read=lambda reading, rows: _class_by_class(peel, reading),
     scored=score_rows,

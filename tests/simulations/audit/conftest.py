@@ -1,4 +1,4 @@
-"""Small workbenches on real digits, the same for all attack tests."""
+"""Small workbenches on real digits for all attack tests, and one report of the default run for all of its readers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from support.benches import small_bench
 
 from analytic_secagg.datasets import Dataset, bundled
+from simulations.audit.audit import Audit, AuditSettings, audit
 from simulations.audit.workbench import Bench
 
 
@@ -25,3 +26,9 @@ def bench_of() -> Callable[[int], Bench]:
 @pytest.fixture
 def bench() -> Bench:
     return small_bench(1)
+
+
+@pytest.fixture(scope="session")
+def report(digits: Dataset) -> Audit:
+    """What ``python -m simulations audit`` does if nothing is said."""
+    return audit(digits, AuditSettings())

@@ -1,47 +1,30 @@
-"""A further attack is one object: two toys, defined here, go through a whole audit, its pages and its JSON."""
+"""A further attack is one file: a stranger's, and a toy that makes sums of its own, go through a whole audit."""
 
 from __future__ import annotations
 
 import io
 import json
+import shutil
+from pathlib import Path
 
 import jsonschema
-import numpy as np
 import pytest
 from rich.console import Console
-from simulations.report.audit_html import to_html
+from support import stranger
+from support.pages import Page
 
 from analytic_secagg.datasets import Dataset
-from analytic_secagg.learners import LEARNERS
 from analytic_secagg.modes import Mode, choose_modes
-from secagg import PartyId
-from simulations.audit.attack import Attack, MessageAttack, NotTriedError, Outcome, in_the_clear
-from simulations.audit.audit import TOTAL, Audit, AuditSettings, audit
-from simulations.audit.catalogue import ATTACKS, choose_attacks
-from simulations.audit.evaluate import Score, Verdict
-from simulations.audit.population import Truth
-from simulations.audit.view import AdversaryView
+from simulations.audit import attacks, catalogue
+from simulations.audit.attack import Attack, NotTriedError, Outcome, in_the_clear
+from simulations.audit.audit import Audit, AuditSettings, audit
+from simulations.audit.decide import Outcome as Comes
+from simulations.audit.decide import Verdict
+from simulations.audit.evaluate import Score
+from simulations.audit.exposure import Kind
 from simulations.audit.workbench import Bench
 from simulations.report.audit_findings import print_audit
-
-
-class LastNumber(MessageAttack[int | None]):
-    """The last number of a vector is the number of rows."""
-
-    name = "last_number"
-    former_name = "tail"
-    title = "The number of rows, as it is sent"
-    explanation = "Reads the last number of a message. Success: the number of rows. Chance: any number of rows."
-    on_totals = True
-    by_cohort = True
-    by_rows = True
-
-    def guess(self, view: AdversaryView, target: PartyId | None, rng: np.random.Generator) -> int | None:
-        vector = view.read(target)
-        return None if vector is None else int(vector[-1])
-
-    def score(self, guess: int | None, truth: Truth, rng: np.random.Generator) -> Score:
-        return Score(hits=int(guess == len(truth.rows)), trials=1, chance=1 / truth.row_counts)
+from simulations.report.audit_page import to_html
 
 
 class Eavesdropping(Attack):
@@ -63,38 +46,55 @@ class Eavesdropping(Attack):
         return Outcome(score=Score(hits=hits, trials=trials, chance=1 / 1000))
 
 
-def test_two_toys_go_through_everything(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    for attack in (LastNumber(), Eavesdropping()):
-        monkeypatch.setitem(ATTACKS, attack.name, attack)  # type: ignore[arg-type]
+@pytest.fixture
+def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> frozenset[str]:
+    """The stranger's file lies in the folder of attacks; nothing else knows of it."""
+    (file,) = (path for folder in stranger.__path__ for path in Path(folder).glob("last_number.py"))
+    assert len(file.read_text().splitlines()) < 40
+    shutil.copy(file, tmp_path)
+    monkeypatch.setattr(attacks, "__path__", [*attacks.__path__, str(tmp_path)])
+    found = {one.name: one for one in catalogue._found()}
+    new = {name: found[name] for name in found.keys() - catalogue.ATTACKS.keys()}
+    assert set(new) == {"last_number"}
+    for name, one in (new | {"eavesdropping": Eavesdropping()}).items():
+        monkeypatch.setitem(catalogue.ATTACKS, name, one)  # type: ignore[arg-type]
+    return catalogue.choose_attacks(["last_number", "eavesdropping"])
+
+
+def test_a_stranger_s_attack_is_in_results_json_page_and_terminal(digits: Dataset, strangers: frozenset[str]) -> None:
     report = audit(
         digits,
         AuditSettings(
-            learner=LEARNERS["afl"],
             modes=choose_modes(["plain", "masked", "committee"]),
-            attacks=choose_attacks(["tail", "eavesdropping"]),
-            sessions=2,
-            rows_per_client=10,
+            attacks=strangers,
             cohorts=(3,),
-            row_counts=(6,),
-            epsilon=(),
+            epsilon=(8.0,),
+            clients=12,
+            rows_per_client=10,
         ),
     )
-    assert report.holds
-    assert report.cell("last_number", "plain").verdict is Verdict.RECOVERED
-    assert report.cell("last_number", "masked").verdict is Verdict.NO_EVIDENCE
-    assert report.cell("last_number", TOTAL).score is not None
-    assert report.cell("eavesdropping", "plain").verdict is Verdict.RECOVERED
-    assert report.cell("eavesdropping", "masked").verdict is Verdict.NO_EVIDENCE
-    assert report.cell("eavesdropping", "committee").verdict is Verdict.DOES_NOT_APPLY
-    assert "eavesdropping: a committee does not meet for two" in report.not_tested
-    assert [point.clients for point in report.cohort_curve] == [3]
-    assert [point.rows for point in report.row_curve] == [6]
+    outcomes = {(one.attack, one.exposure): one.outcome for one in report.results}
+    assert outcomes["last_number", "plain"] is outcomes["eavesdropping", "plain"] is Comes.WON
+    for mode in ("masked", "committee"):
+        assert outcomes["last_number", mode] is Comes.NOTHING_FOUND
+    kinds = {one.name: one.kind for one in report.exposures}
+    assert {kinds[exposure] for attack, exposure in outcomes if attack == "last_number"} == {
+        Kind.MESSAGE, Kind.TOTAL, Kind.MODEL, Kind.NOISY_TOTAL,
+    }  # fmt: skip
+    totals = [one for one in report.results if kinds[one.exposure] == Kind.TOTAL]
+    assert [(one.exposure, one.hits, one.outcome) for one in totals] == [
+        ("total of 12 clients", 1, Comes.SEEN), ("total of 3 clients", 1, Comes.SEEN),
+    ]  # fmt: skip
+    assert ("eavesdropping", "committee") not in outcomes
+    assert "eavesdropping: a committee does not meet for two" in report.limitations
+    assert report.decision is Verdict.PASSED
     document = json.loads(report.to_json())
     jsonschema.validate(document, Audit.schema_of_report())
-    assert [one["name"] for one in document["attacks"]] == ["tail", "eavesdropping"]
-    assert {cell["attack"] for cell in document["cells"]} == {"tail", "eavesdropping"}
-    assert 'data-attack="last_number"' in to_html(report)
-    console = Console(file=io.StringIO(), width=200)
-    print_audit(report, console)
-    assert isinstance(console.file, io.StringIO)
-    assert "last_number" in console.file.getvalue()
+    assert {one["attack"] for one in document["results"]} == {"last_number", "eavesdropping"}
+    assert [one["name"] for one in document["attacks"]] == ["last_number", "eavesdropping"]
+    cells = Page(to_html(report)).cells
+    for place, outcome in outcomes.items():
+        assert cells[place].startswith(outcome.value)
+    file = io.StringIO()
+    print_audit(report, Console(file=file, width=200))
+    assert file.getvalue().count("last_number") == sum(attack == "last_number" for attack, _ in outcomes)

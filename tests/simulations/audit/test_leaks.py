@@ -1,0 +1,166 @@
+"""Runs whose truth is known: what leaks fails for that reason, the correct product passes, and sentences say so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.faulty_sums import Client, FaultyMode, by_words, faulty, masking
+
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.learners import LEARNERS
+from analytic_secagg.modes import choose_modes
+from secagg.dp.noise import CoordinateNoise
+from secagg.ring import RingVector
+from simulations.audit.audit import Audit, AuditSettings, audit
+from simulations.audit.catalogue import choose_attacks
+from simulations.audit.decide import Outcome, Verdict
+from simulations.report.audit_findings import sentences
+from simulations.report.document import Mark
+
+BAD = (Outcome.LEAK, Outcome.OVER, Outcome.NOT_DECIDED)
+
+
+def audited(data: Dataset, *attacks: str, **options: Any) -> Audit:
+    """A quick audit by a few attacks."""
+    quick: dict[str, Any] = {"modes": choose_modes(["plain", "masked"]), "cohorts": (), "epsilon": (), "trials": 3}
+    return audit(data, AuditSettings(attacks=choose_attacks(attacks), **(quick | options)))
+
+
+def bad(report: Audit) -> set[tuple[str, str]]:
+    """What is not as it should be: attack and exposure."""
+    return {(one.attack, one.exposure) for one in report.results if one.outcome in BAD}
+
+
+def said(report: Audit, *marks: Mark) -> list[str]:
+    """The sentences with one of these marks."""
+    return [sentence for mark, sentence in sentences(report) if mark in marks]
+
+
+# What leaks
+
+
+def test_a_small_cohort_under_random_features(digits: Dataset) -> None:
+    found = audited(digits, "raw_rows", learner=LEARNERS["random"], clients=5, rows_per_client=8)
+    assert found.decision is Verdict.FAILED
+    assert bad(found) == {("raw_rows", "total of 5 clients")}
+    result = found.result("raw_rows", "total of 5 clients")
+    assert result is not None
+    assert result.hits == result.trials
+    (wrong,) = said(found, Mark.WRONG)
+    assert wrong.startswith("Total of 5 clients")
+    assert f"{result.hits} of {result.trials} rows come out exactly" in wrong
+    assert "Do not release it" in wrong
+    assert any(one.startswith("Messages (masked)") for one in said(found, Mark.FINE))
+
+
+def test_a_class_of_one_row(digits: Dataset) -> None:
+    keep = np.flatnonzero(digits.y_train != 3)
+    kept = np.sort(np.append(keep, np.flatnonzero(digits.y_train == 3)[0]))
+    alone = replace(digits, x_train=digits.x_train[kept], y_train=digits.y_train[kept])
+    found = audited(alone, "lone_rows", rows_per_client=55)
+    assert found.decision is Verdict.FAILED
+    assert ("lone_rows", "total of 20 clients") in bad(found)
+    (wrong,) = said(found, Mark.WRONG)
+    assert "1 of 1 rows come out exactly" in wrong
+
+
+def test_columns_that_are_crafted_to_hold_one_row_each(digits: Dataset) -> None:
+    """Of 64 further columns each is one in a narrow band of a random direction, and zero elsewhere."""
+    rng = np.random.default_rng(0)
+    direction = rng.normal(size=64)
+    cuts = np.quantile(digits.x_train @ direction, np.linspace(0, 1, 1201))
+    low = rng.permutation(1200)[:64]
+
+    def crafted(rows: Any) -> Any:
+        at = (rows @ direction)[:, None]
+        return np.hstack([rows, 16.0 * ((at >= cuts[low]) & (at < cuts[low + 1]))])
+
+    found = audited(replace(digits, x_train=crafted(digits.x_train), x_test=crafted(digits.x_test)), "peeling")
+    assert found.decision is Verdict.FAILED
+    assert ("peeling", "total of 20 clients") in bad(found)
+    (wrong,) = said(found, Mark.WRONG)
+    assert "Total of 20 clients" in wrong
+    assert "rows come out exactly" in wrong
+
+
+def test_a_model_of_few_rows(digits: Dataset) -> None:
+    found = audited(digits, "model_membership", "class_means", clients=5, rows_per_client=20)
+    assert found.decision is Verdict.FAILED
+    assert bad(found) == {("model_membership", "model of 5 clients")}
+    (wrong,) = said(found, Mark.WRONG)
+    assert wrong.startswith("Model of 5 clients")
+    assert "tells whether it was used" in wrong
+
+
+def silent(client: Client, mask: RingVector) -> RingVector:
+    """One client of the cohort sends its vector as it is."""
+    return RingVector(mask.layout, [np.zeros_like(words) for words in mask.words]) if client.party == 3 else mask
+
+
+FAULTS = {
+    "half of every mask is missing": lambda: by_words(lambda words: np.where(np.arange(len(words)) % 2, words, 0)),
+    "masks are of 16 bits": lambda: by_words(lambda words: words & words.dtype.type(0xFFFF)),
+    "a client is silent about its mask": lambda: masking(silent),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_masks_with_a_fault(digits: Dataset, name: str) -> None:
+    modes: tuple[FaultyMode, ...] = (faulty("masked", FAULTS[name]()),)
+    found = audited(digits, "uniformity", "distinguishing", "class_means", modes=modes)
+    assert found.decision is Verdict.FAILED
+    assert any(one.outcome is Outcome.LEAK and one.exposure == "masked" for one in found.results)
+    (wrong,) = said(found, Mark.WRONG)
+    assert wrong.startswith("Messages: what must be hidden is not: masked")
+    assert "Do not use this" in wrong
+
+
+def test_noise_of_half_the_scale(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = CoordinateNoise.draw
+    monkeypatch.setattr(CoordinateNoise, "draw", lambda *own, **more: honest(*own, **more) // 2)
+    found = audited(digits, "class_means", modes=choose_modes(["masked"]), epsilon=(8.0,))
+    assert found.decision is Verdict.FAILED
+    assert [one.as_expected for one in found.noise] == [False]
+    assert any("THE CLAIM IS REFUTED" in one for one in said(found, Mark.WRONG))
+
+
+# What does not
+
+
+def test_the_correct_product_passes(report: Audit) -> None:
+    assert report.decision is Verdict.PASSED
+    assert bad(report) == set()
+    assert said(report, Mark.WRONG) == []
+    fine = said(report, Mark.FINE)
+    for beginning in ("Messages (masked", "Total of 20 clients", "Model of 20 clients", "Noise for epsilon 8", "All "):
+        assert any(one.startswith(beginning) for one in fine), beginning
+    assert all(control.caught for control in report.controls)
+    assert all(one.as_expected for one in report.noise)
+    assert all(one.as_stated for one in report.coalitions)
+    assert any(one.exposure == "total of 5 clients" for one in report.results)
+    assert ("total of 20 clients", False) in {(check.exposure, check.refused) for check in report.checks}
+
+
+def test_few_attacks_on_a_correct_mode_pass_and_the_clear_alone_is_not_decided(digits: Dataset) -> None:
+    assert audited(digits, "class_means", modes=choose_modes(["masked"])).decision is Verdict.PASSED
+    clear = audited(digits, "class_means", modes=choose_modes(["plain"]))
+    assert clear.decision is Verdict.NOT_DECIDED
+    assert [one.outcome for one in clear.results] == [Outcome.WON]
+
+
+def test_few_rows_are_audited_and_what_takes_more_is_said(digits: Dataset) -> None:
+    """Fewer rows than some attacks deal for sums of their own: the owner gets a report all the same."""
+    tiny = replace(digits, x_train=digits.x_train[:40], y_train=digits.y_train[:40])
+    found = audited(tiny, "class_means", "distinguishing", "several_totals", clients=3, rows_per_client=4)
+    assert ("class_means", "masked") not in bad(found)
+    assert found.decision is not Verdict.FAILED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 51))
+def test_the_correct_product_passes_with_any_seed(digits: Dataset, seed: int) -> None:
+    found = audit(digits, AuditSettings(seed=seed, modes=choose_modes(["plain", "masked"])))
+    assert (found.decision, bad(found)) == (Verdict.PASSED, set())
