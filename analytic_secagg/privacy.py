@@ -378,7 +378,8 @@ class PrivateForm:
             )
         n, is_bound = self.n_protected(plan.min_noise_shares or 1), plan.unit == "record"
         if wrong := large_delta(plan.delta, n, plan.unit, is_bound=is_bound):
-            yield f"WARNING: {wrong}. The number is {'max_rows' if is_bound else 'the smallest number of noise shares'}."
+            number = "max_rows" if is_bound else "the smallest number of noise shares"
+            yield f"WARNING: {wrong}. The number is {number}."
         for release in self.releases:
             yield f"{release.label}: rho {float(release.rho):.4g}."
         yield "Solves shrink the eigenvalues of noisy Grams in float64: the model's bits are the computing machine's."

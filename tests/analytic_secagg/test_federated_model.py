@@ -191,7 +191,7 @@ def test_a_wrong_format_is_no_raw_error() -> None:
 
 @pytest.mark.parametrize(("unit", "delta", "n"), [("record", 0.1, 569), ("client", 0.4, 3)])
 def test_a_delta_that_protects_nobody_is_warned_of(unit: Any, delta: float, n: int) -> None:
-    plan = PrivacyPlan(epsilon=1.0, delta=delta, unit=unit, promised_survivors=3, colluders=1)
+    plan = PrivacyPlan(epsilon=1.0, delta=delta, unit=unit, min_noise_shares=3, colluders=1)
     with pytest.warns(UserWarning, match=f"privacy: delta {delta:g} is too large for {n} {unit}s"):
         federate(dealt(X, LABELS), format="Q13.8", privacy=plan)
     with warnings.catch_warnings():

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simulations.audit.attack import TOTALS, ExposureAttack, Limit, Unit
 from simulations.audit.evaluate import Score
-from simulations.audit.exposure import Exposure
+from simulations.audit.exposure import Exposure, Kind
 from simulations.audit.knowledge import Knowledge, Known
 from simulations.audit.population import Truth
 
@@ -58,9 +58,7 @@ class Attribute(ExposureAttack[HiddenValues]):
         cuts = np.quantile(public[:, columns], [0.25, 0.5, 0.75], axis=0).T
         reading, moment = seen.reading, public.T @ public
         gram = moment if reading is None else reading.gram.astype(np.float64)
-        if (
-            seen.kind is Kind.NOISY_TOTAL
-        ):  # noise makes it no Gram of any rows: the nearest one, beside the public rows'
+        if seen.kind is Kind.NOISY_TOTAL:  # no Gram of any rows: the nearest one, beside that of the public rows
             values, vectors = np.linalg.eigh(gram)
             gram = (vectors * np.maximum(values, 0.0)) @ vectors.T + moment
         return HiddenValues(

@@ -28,8 +28,8 @@ class CraftedFeatures(Attack):
     explanation = (
         f"Whoever proposes the feature map adds {BINS} columns to it, the same for everybody, each of which is one in "
         "a narrow band of a random projection. In the total's Gram the line of a band with one row in it is that row. "
-        "Success: a row of the total and its label, every number exact. Chance: less than naming one row of the pool. It "
-        "shows what is at stake if sites take a map that nobody agreed on; other lines audit the agreed one."
+        "Success: a row of the total and its label, every number exact. Chance: less than naming one row of the "
+        "pool. It shows what is at stake if sites take a map that nobody agreed on; other lines audit the agreed one."
     )
     needs = Knowledge.PUBLIC_ROWS
     unit = Unit.ROW

@@ -237,7 +237,7 @@ def _train_and_train_again(tab: Browser, page: PageServer) -> None:
     until(tab, "!!document.querySelector('[data-what=start][data-whom=helper-103]')")
     assert run_in(tab, page, "committee") == "done"
     assert tab.evaluate("document.querySelector('#model .good').textContent") == "The same, bit for bit."
-    assert "helper-103 says other sums than" in tab.evaluate("document.querySelector('#seen').textContent")
+    assert "helper-103 sends other sums than" in tab.evaluate("document.querySelector('#seen').textContent")
     assert run_in(tab, page, "committee") == "failed"
     why = "these rows, or some of them, are in 1 totals already"
     assert why in tab.evaluate("document.querySelector('#seen').textContent")
