@@ -34,7 +34,7 @@ from analytic_secagg.totals import read_totals
 from analytic_secagg.trial import deal, fitted_settings
 from secagg import PartyId, Receipt
 
-N_BATCHES = 4
+N_BATCHES = 5
 """Number of batches of rows for a site, each of which is in no total at first."""
 
 MOST_RESTARTS = 5
