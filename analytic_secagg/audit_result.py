@@ -267,7 +267,12 @@ class _Report(_Part):
         if outcomes & {"leak", "over the limit"} or not fine or "refuted" in worlds:
             return "failed"
         hides = any(one.rule == "must hide" for one in judged)
-        if "not decided" in outcomes | worlds or not hides or not all(one.caught for one in self.controls):
+        if (
+            "not decided" in outcomes | worlds
+            or not hides
+            or not self.controls
+            or not all(one.caught for one in self.controls)
+        ):
             return "not decided"
         return "passed"
 

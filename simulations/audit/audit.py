@@ -45,7 +45,7 @@ from simulations.audit.columns import Column, has_many_sums
 from simulations.audit.decide import DecisionRule, ExposureRecord, Result, Rule, Verdict, decided, verdict_of
 from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Kind
-from simulations.audit.finished_run import FinishedRun, RunColumn, RunRecord
+from simulations.audit.finished_run import FinishedRun, RunColumn, RunRecord, with_others
 from simulations.audit.negative_controls import Control, negative_controls
 from simulations.audit.noisy_totals import NoiseEvidence, noise_evidence
 from simulations.audit.population import MAX_CANDIDATES, Population
@@ -374,7 +374,7 @@ class Audit(Record, title="Report of python -m simulations audit", frozen=False)
         outcomes = {one.outcome for one in self.two_worlds}
         if EpsilonOutcome.REFUTED in outcomes:
             yield Verdict.FAILED
-        if any(not one.caught for one in self.controls) or EpsilonOutcome.NOT_DECIDED in outcomes:
+        if not all(one.caught for one in self.controls) or not self.controls or EpsilonOutcome.NOT_DECIDED in outcomes:
             yield Verdict.NOT_DECIDED
         if not any(one.rule is Rule.MUST_HIDE for one in self.results):
             yield Verdict.NOT_DECIDED
@@ -428,8 +428,10 @@ def audit(
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
     started = time.perf_counter()
+    rehearsed = dataset
     if run is not None:
-        settings = _as_in(run, dataset, settings)
+        rehearsed = with_others(dataset)
+        settings = _as_in(run, rehearsed, settings)
     rng = np.random.default_rng(settings.seed)
     feature_format = settings.format_for(dataset)
     stated = SettingsRecord.of(settings, feature_format)
@@ -438,7 +440,7 @@ def audit(
     code, document = code_version(), stated.to_document() | {"rule": settings.rule.to_document()}
     if other := [] if plan is None else [*plan.differences(code=code, data_sha256=dataset.sha256, settings=document)]:
         raise UsageError(f"this audit must be the one of its plan: {'; '.join(other)}")
-    population = Population.of(dataset, rng)
+    population = Population.of(rehearsed, rng)
     population.deal(settings.clients, settings.rows_per_client, np.random.default_rng(settings.seed))  # or refuse
     tick("rows")
     learner = (
@@ -466,7 +468,9 @@ def audit(
         rule=settings.rule,
         attacks=tuple(map(AttackRecord.model_validate, attacks)),
     )
-    _Rehearsal(report=report, bench=bench, attacks=attacks, settings=settings, tick=tick, finished=run).run()
+    _Rehearsal(
+        report=report, bench=bench, attacks=attacks, settings=settings, tick=tick, own=dataset, finished=run
+    ).run()
     report.limitations += LIMITATIONS
     report.seconds = time.perf_counter() - started
     return report
@@ -501,6 +505,7 @@ class _Rehearsal:
     attacks: list[Attack]
     settings: AuditSettings
     tick: Tick
+    own: Dataset
     finished: FinishedRun | None = None
 
     def run(self) -> None:
@@ -514,7 +519,10 @@ class _Rehearsal:
             self._seen(column, rule)
         self._of_own_totals()
         self._begin("planted faults of masks")
-        self.report.controls += negative_controls(self.bench, max(3, self.settings.trials))
+        try:
+            self.report.controls += negative_controls(self.bench, max(3, self.settings.trials))
+        except UsageError as error:
+            self.report.limitations.append(f"planted faults of masks: {error}")
         for control in self.report.controls:
             for name, score in control.scores.items():  # one fault that it notices shows that it works
                 working[name] = working.get(name, False) or score.leaked
@@ -545,8 +553,7 @@ class _Rehearsal:
     def _columns(self) -> Iterator[tuple[Column | RunColumn, Rule]]:
         """Yield totals, models, and totals with noise, of the owner's cohort first; or those of a finished run."""
         if self.finished is not None:
-            own = self.bench.population.dataset
-            for column in self.finished.columns(own, self.bench.feature_format, self.bench.rng):
+            for column in self.finished.columns(self.own, self.bench.feature_format, self.bench.rng):
                 yield column, Rule.MAY_BE_SEEN
             return
         sizes = dict.fromkeys((self.settings.clients, *self.settings.cohorts))

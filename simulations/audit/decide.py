@@ -132,9 +132,9 @@ class Result(Record, title="result"):
         return None if self.number is None else _short(self.number.value)
 
     @computed
-    def interval(self) -> tuple[Part, Part] | None:
-        """The 95 % interval of ``value``; null where it has none."""
-        return None if self.number is None else (_short(self.number.low), _short(self.number.high))
+    def interval(self) -> list[Part] | None:
+        """Both ends of the 95 % interval of ``value``; null where it has none."""
+        return None if self.number is None else [_short(self.number.low), _short(self.number.high)]
 
     @property
     def number(self) -> Area | None:

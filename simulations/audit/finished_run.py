@@ -102,7 +102,7 @@ class FinishedRun:
             feature_format: of the features.
             rng: tosses the attackers' coins.
         """
-        population, members = _population(own, rng)
+        population, members = _population(own)
         sums, bench = list[SumView](), None
         for step, result in self._steps():
             names = {segment.name for segment in step.layout.segments}
@@ -148,21 +148,29 @@ def _seen(step: Step[Any], result: SumResult) -> SumView:
     return SumView(protocol=protocol, model=step.model, messages=(), result=result, inputs={}, tapes={}, secrets={})
 
 
-def _population(own: Dataset, rng: np.random.Generator) -> tuple[Population, np.ndarray[Any, np.dtype[np.intp]]]:
-    """Return the owner's rows and as many others as candidates, the remaining ones as public rows."""
-    others = rng.permutation(len(own.x_test))
-    asked, public = others[: len(others) // 2], others[len(others) // 2 :]
-    if min(len(own.x_train), len(asked), len(public)) < 1:
+def with_others(own: Dataset) -> Dataset:
+    """Return the owner's rows and half of the others for training, the other half for testing.
+
+    Raises:
+        UsageError: there are too few.
+    """
+    half = len(own.x_test) // 2
+    if min(len(own.x_train), half) < 1:
         raise UsageError("an audit of a run needs rows that are in it (x_train) and two or more that are not (x_test)")
-    dataset = replace(
+    return replace(
         own,
-        x_train=np.concatenate([own.x_train, own.x_test[asked]]),
-        y_train=np.concatenate([own.y_train, own.y_test[asked]]),
-        x_test=own.x_test[public],
-        y_test=own.y_test[public],
+        x_train=np.concatenate([own.x_train, own.x_test[:half]]),
+        y_train=np.concatenate([own.y_train, own.y_test[:half]]),
+        x_test=own.x_test[half:],
+        y_test=own.y_test[half:],
     )
+
+
+def _population(own: Dataset) -> tuple[Population, np.ndarray[Any, np.dtype[np.intp]]]:
+    """Return the owner's rows and as many others as candidates, the remaining ones as public rows."""
+    dataset = with_others(own)
     every = np.arange(len(dataset.x_train))
-    population = Population(dataset=dataset, candidates=every, public=np.arange(len(public)))
+    population = Population(dataset=dataset, candidates=every, public=np.arange(len(dataset.x_test)))
     return population, every[: len(own.x_train)]
 
 

@@ -211,7 +211,10 @@ def report(dataset: Dataset, *results: Result) -> Audit:
     """A report with these results and nothing else."""
     settings = AuditSettings()
     return Audit.model_construct(
-        settings=SettingsRecord.of(settings, settings.format_for(dataset)), rule=RULE, results=list(results)
+        settings=SettingsRecord.of(settings, settings.format_for(dataset)),
+        rule=RULE,
+        results=list(results),
+        controls=[Control(name="float", title="float", caught=True)],
     )
 
 
@@ -240,6 +243,7 @@ def test_coalitions_and_planted_faults_decide_too(dataset: Dataset) -> None:
     missed = Control(name="float", title="float", caught=False)
     assert passed.model_copy(update={"coalitions": [opened]}).decision is Verdict.FAILED
     assert passed.model_copy(update={"controls": [missed]}).decision is Verdict.NOT_DECIDED
+    assert passed.model_copy(update={"controls": []}).decision is Verdict.NOT_DECIDED
 
 
 def test_limits_are_stated_by_name() -> None:
