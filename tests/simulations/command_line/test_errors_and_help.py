@@ -367,7 +367,7 @@ def test_ctrl_c_in_features_leaves_whole_chunks_from_which_it_goes_on(
 
     def look(number: int) -> None:
         """Stop once the training rows are there; afterwards see whether they are written again."""
-        trained = [path.stat().st_mtime_ns for path in parts.glob("train*.npz")] if parts.exists() else []
+        trained = [path.stat().st_mtime_ns for path in parts.glob("train-*")] if parts.exists() else []
         seen.extend(trained)
         if trained and len(seen) == 1:
             ctrl_c()
