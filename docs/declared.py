@@ -10,7 +10,7 @@ from typing import Any
 from analytic_secagg.console.declaration import option_lines
 from benchmarks.command import COMMAND as BENCH
 from benchmarks.command import BenchReport
-from simulations.audit.audit import Audit
+from simulations.audit.record import Audit
 from simulations.command_line.commands import commands
 from simulations.compare.comparison import Comparison
 from simulations.report.document import Record

@@ -20,9 +20,10 @@ from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
 from analytic_secagg.site.key_files import read_secret
 from secagg import IdentityKey
-from simulations.audit.audit import AuditSettings, audit
+from simulations.audit.audit import audit
 from simulations.audit.decide import Verdict
 from simulations.audit.finished_run import FinishedRun
+from simulations.audit.settings import AuditSettings
 from simulations.command_line.progress import SILENT_SECONDS
 from simulations.command_line.shared_arguments import DataOptions
 from simulations.report.audit_findings import print_audit

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from simulations.audit.attack import Limit
-from simulations.audit.audit import Audit
 from simulations.audit.catalogue import find_attack
 from simulations.audit.decide import Outcome, Result, Rule, Verdict
 from simulations.audit.exposure import Kind
 from simulations.audit.noisy_totals import NoiseEvidence
+from simulations.audit.record import Audit
 from simulations.audit.two_worlds import Outcome as EpsilonOutcome
 from simulations.report.document import Finding, Mark
 

@@ -9,10 +9,10 @@ from markupsafe import Markup
 
 from analytic.row_format import RowFormat
 from simulations.audit.attack import Limit
-from simulations.audit.audit import Audit
 from simulations.audit.catalogue import find_attack
 from simulations.audit.decide import Outcome, Rule
 from simulations.audit.exposure import Kind
+from simulations.audit.record import Audit
 from simulations.report.audit_findings import BAD, DECISIONS, MARKS, cell_words, sentences
 from simulations.report.page import render, row_picture
 from simulations.report.plots import Line, LineChart

@@ -54,7 +54,7 @@ from analytic_secagg.trial import Trial
 from secagg import IdentityKey, Receipt
 from secagg.dp import Budget, Ledger
 from simulations.__main__ import main as simulate
-from simulations.audit.audit import Audit
+from simulations.audit.record import Audit
 
 BEFORE = datetime.now(UTC) - timedelta(days=1)
 LATE = (datetime.now(UTC) + timedelta(hours=1)).astimezone(timezone(timedelta(hours=-12)))

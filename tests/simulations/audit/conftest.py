@@ -8,7 +8,9 @@ import pytest
 from support.benches import small_bench
 
 from analytic_secagg.datasets import Dataset, bundled
-from simulations.audit.audit import Audit, AuditSettings, audit
+from simulations.audit.audit import audit
+from simulations.audit.record import Audit
+from simulations.audit.settings import AuditSettings
 from simulations.audit.workbench import Bench
 
 

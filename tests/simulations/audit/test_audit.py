@@ -25,12 +25,14 @@ from analytic_secagg.modes import choose_modes
 from simulations.__main__ import main
 from simulations.audit import command as audit_command
 from simulations.audit.attack import Unit
-from simulations.audit.audit import Audit, AuditSettings, audit
+from simulations.audit.audit import audit
 from simulations.audit.catalogue import choose_attacks, find_attack
 from simulations.audit.decide import Outcome, Rule, Verdict
 from simulations.audit.exposure import Kind
 from simulations.audit.negative_controls import MASK_FAULTS
 from simulations.audit.noisy_totals import NOISE_FAULTS
+from simulations.audit.record import Audit
+from simulations.audit.settings import AuditSettings
 from simulations.report.audit_findings import DECISIONS, print_audit, promise, sentences
 from simulations.report.audit_page import to_html
 from simulations.report.document import Mark

@@ -13,10 +13,11 @@ from support.examples import examples
 
 from analytic_secagg.datasets import Dataset, bundled
 from simulations.audit.attack import CoalitionScore, Limit
-from simulations.audit.audit import Audit, AuditSettings, SettingsRecord
 from simulations.audit.decide import DecisionRule, Outcome, Result, Rule, Verdict, decided, verdict_of
 from simulations.audit.evaluate import Area, Score
 from simulations.audit.negative_controls import Control
+from simulations.audit.record import Audit
+from simulations.audit.settings import AuditSettings, SettingsRecord
 
 RULE = DecisionRule()
 CLEAR = tuple(float(one) for one in range(40)), tuple(float(one) for one in range(-40, 0))

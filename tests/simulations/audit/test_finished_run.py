@@ -18,10 +18,12 @@ from analytic_secagg.errors import UsageError
 from analytic_secagg.federation import Federation
 from analytic_secagg.totals import totals_to_bytes
 from secagg import SumResult
-from simulations.audit.audit import Audit, AuditSettings, audit
+from simulations.audit.audit import audit
 from simulations.audit.catalogue import choose_attacks
 from simulations.audit.decide import Outcome, Verdict
 from simulations.audit.finished_run import FinishedRun
+from simulations.audit.record import Audit
+from simulations.audit.settings import AuditSettings
 
 
 def run_of(data: Dataset, folder: Path, n_clients: int, n_rows: int) -> Path:

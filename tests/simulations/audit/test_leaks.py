@@ -14,9 +14,11 @@ from analytic_secagg.learners import LEARNERS
 from analytic_secagg.modes import choose_modes
 from secagg.dp.noise import CoordinateNoise
 from secagg.ring import RingVector
-from simulations.audit.audit import Audit, AuditSettings, audit
+from simulations.audit.audit import audit
 from simulations.audit.catalogue import choose_attacks
 from simulations.audit.decide import Outcome, Verdict
+from simulations.audit.record import Audit
+from simulations.audit.settings import AuditSettings
 from simulations.report.audit_findings import sentences
 from simulations.report.document import Mark
 

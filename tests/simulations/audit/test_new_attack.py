@@ -17,11 +17,13 @@ from analytic_secagg.datasets import Dataset
 from analytic_secagg.modes import Mode, choose_modes
 from simulations.audit import attacks, catalogue
 from simulations.audit.attack import Attack, NotTriedError, Outcome, in_the_clear
-from simulations.audit.audit import Audit, AuditSettings, audit
+from simulations.audit.audit import audit
 from simulations.audit.decide import Outcome as Comes
 from simulations.audit.decide import Verdict
 from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Kind
+from simulations.audit.record import Audit
+from simulations.audit.settings import AuditSettings
 from simulations.audit.workbench import Bench
 from simulations.report.audit_findings import print_audit
 from simulations.report.audit_page import to_html

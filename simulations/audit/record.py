@@ -1,0 +1,150 @@
+"""The report of an audit: one record, from which terminal, page and JSON are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import Field
+
+from analytic_secagg.code_version import code_version
+from simulations.audit.attack import (
+    CoalitionScore,
+)
+from simulations.audit.decide import DecisionRule, ExposureRecord, Result, Rule, Verdict, verdict_of
+from simulations.audit.finished_run import RunRecord
+from simulations.audit.negative_controls import Control
+from simulations.audit.noisy_totals import NoiseEvidence
+from simulations.audit.settings import SettingsRecord
+from simulations.audit.two_worlds import Outcome as EpsilonOutcome
+from simulations.audit.two_worlds import TwoWorlds
+from simulations.report.document import (
+    DatasetRecord,
+    NotNegative,
+    Record,
+    Sha256,
+    computed,
+    versions,
+)
+
+
+class AttackRecord(Record, title="attack"):
+    """An attack that was chosen."""
+
+    name: str
+    """Name on the command line."""
+    title: str
+    """What is attacked, in words."""
+    needs: str
+    """What the attacker knows beforehand."""
+    unit: str
+    """Whom it learns something about: a row, a site or the cohort."""
+    limit: str | None
+    """The number of a total or a model that is limited; null for none."""
+
+
+class CodeRecord(Record, title="code"):
+    """The code that ran."""
+
+    version: str
+    """Version of the installed package."""
+    sha256: Sha256
+    """Digest of the package's Python files; python -m analytic_secagg doctor prints that of an installation."""
+
+
+class CheckRecord(Record, title="check"):
+    """What the disclosure checks of a server say of a total, if it has the default release policy."""
+
+    exposure: str
+    """Which total."""
+    refused: bool
+    """Whether such a server would not release it."""
+    findings: tuple[str, ...]
+    """What the checks say, in words."""
+
+
+class Audit(Record, title="Report of python -m simulations audit", frozen=False):
+    """Readers must ignore names that they do not know."""
+
+    kind: Literal["analytic-secagg/audit"] = Field(default="analytic-secagg/audit", serialization_alias="schema")
+    """Says what kind of document this is."""
+    schema_version: Literal[4] = 4
+    """Raised when a name changes its meaning or goes away; new names do not raise it."""
+    date: str = Field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
+    """When it was made."""
+    versions: dict[str, str] = Field(default_factory=versions)
+    """Versions of Python and of the packages that decide the numbers."""
+    code: CodeRecord = Field(default_factory=lambda: CodeRecord.model_validate(code_version()))
+    """The installation that made the report."""
+    plan_sha256: Sha256 | None = None
+    """Digest of the file of the audit plan that it was made for; null for none."""
+    dataset: DatasetRecord
+    """The rows."""
+    settings: SettingsRecord
+    """What was audited."""
+    run: RunRecord | None = None
+    """The finished run whose totals and model were attacked; null where totals and models were rehearsed."""
+    rule: DecisionRule
+    """How results were judged."""
+    attacks: tuple[AttackRecord, ...] = Field(min_length=1)
+    """The attacks that were chosen."""
+    exposures: list[ExposureRecord] = Field(default=[])
+    """What was seen."""
+    results: list[Result] = Field(default=[])
+    """What each attack learnt from each exposure that it can read."""
+    checks: list[CheckRecord] = Field(default=[])
+    """What a server's disclosure checks say of each total."""
+    coalitions: list[CoalitionScore] = Field(default=[])
+    """Who can open a client's message together."""
+    controls: list[Control] = Field(default=[])
+    """Faults of masks and noise that were planted on purpose."""
+    noise: list[NoiseEvidence] = Field(default=[])
+    """Totals with noise: claim and evidence."""
+    two_worlds: list[TwoWorlds] = Field(default=[])
+    """What the best attack comes to, in many small runs with and without one person."""
+    limitations: list[str] = Field(default=[], min_length=1)
+    """What this report says nothing about."""
+    seconds: NotNegative = 0.0
+    """Time of the audit."""
+
+    @computed
+    def decision(self) -> Verdict:
+        """What everything comes to: passed only if nothing failed and nothing is undecided."""
+        return verdict_of(
+            (one.outcome for one in self.results if one.rule in (Rule.MUST_HIDE, Rule.MAY_BE_SEEN)),
+            further=self._further(),
+        )
+
+    def _further(self) -> Iterator[Verdict]:
+        if any(not one.as_stated for one in self.coalitions) or any(not one.as_expected for one in self.noise):
+            yield Verdict.FAILED
+        outcomes = {one.outcome for one in self.two_worlds}
+        if EpsilonOutcome.REFUTED in outcomes:
+            yield Verdict.FAILED
+        if not all(one.caught for one in self.controls) or not self.controls or EpsilonOutcome.NOT_DECIDED in outcomes:
+            yield Verdict.NOT_DECIDED
+        if not any(one.rule is Rule.MUST_HIDE for one in self.results):
+            yield Verdict.NOT_DECIDED
+
+    def result(self, attack: str, exposure: str) -> Result | None:
+        """Return what an attack learnt from an exposure; None where it cannot read such."""
+        found = (one for one in self.results if (one.attack, one.exposure) == (attack, exposure))
+        return next(found, None)
+
+    def to_json(self) -> str:
+        """Return the report as JSON, a line for each of its parts."""
+        document = self.to_document()
+        lines = []
+        for name, value in document.items():
+            if isinstance(value, list) and value:
+                text = "[\n" + ",\n".join(_line(one) for one in value) + "\n]"
+            else:
+                text = _line(value)
+            lines.append(f"{json.dumps(name)}: {text}")
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
