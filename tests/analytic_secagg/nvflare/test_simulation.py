@@ -25,5 +25,5 @@ def test_masked_and_committee_give_the_bits_of_one_process(tmp_path: Path) -> No
     said = simulate(sites, **{mode: run_config(mode=mode, dropout=0.25) for mode in modes})
     for mode, survivors in zip(modes, ([1, 2, 3], [1, 2, 3, 4]), strict=True):
         assert_exact(sites, output(sites, mode), survivors)
-    assert "this site takes no part in such a sum" in said
+    assert "own file or roster does not allow such a sum" in said
     assert is_wiped(sites)
