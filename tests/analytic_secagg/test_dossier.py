@@ -303,7 +303,7 @@ def test_whoever_signs_cannot_make_what_is_recomputed_hold(ran: Trial, sources: 
     cases: dict[str, bytes | None] = {
         f"{run}/totals.safetensors": totals_to_bytes([replace(totals[0], total=changed)]),
         f"{run}/summary.json": json.dumps(summary | {"weights_sha256": "0" * 64}).encode(),
-        f"receipts/{receipt.name}": receipt.read_bytes()[:-1] + b"x",
+        f"receipts/{receipt.name}": receipt.read_bytes()[:-1] + bytes([receipt.read_bytes()[-1] ^ 1]),
         f"receipts/{others[0].name}": b"no receipt",
         f"ledgers/{ledger.name}": ledger.read_bytes().replace(b"4.0", b"5.0"),
         f"{run}/model.safetensors": b"no model",
