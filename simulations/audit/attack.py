@@ -45,7 +45,7 @@ class Unit(StrEnum):
 
 
 class Limit(StrEnum):
-    """Of which number of a total or a model an owner may state a limit; a decision rule has each by this name."""
+    """Numbers of totals and models that an owner may limit; a decision rule has each by this name."""
 
     REBUILT_ROWS = "rebuilt_rows"
     """Rows that come out exactly, with their labels."""
@@ -58,7 +58,7 @@ class Limit(StrEnum):
 
 
 class Expectation(StrEnum):
-    """What a report says if an attack does not turn out so."""
+    """The outcome that a report expects of an attack."""
 
     LEAKS = "leaks"
     HIDDEN = "hidden"
@@ -105,7 +105,7 @@ class CoalitionScore(Record, title="coalition"):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
-    """What came of an attack against one mode, or against totals.
+    """The result of an attack against one mode, or against totals.
 
     Args:
         score: the numbers.
@@ -190,7 +190,7 @@ Target = tuple[Exposure, Known, Truth]
 
 
 class Column(Protocol):
-    """What is meant to be seen of cohorts of one size, such as their totals; see ``columns.Column``."""
+    """A kind of exposure of cohorts of one size, such as their totals; see ``columns.Column``."""
 
     @property
     def bench(self) -> Bench:

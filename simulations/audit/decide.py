@@ -29,7 +29,7 @@ class Rule(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What a result comes to. None of them says that something is safe."""
+    """The outcome of one result. None says that something is safe."""
 
     NOTHING_FOUND = "nothing found"
     LEAK = "leak"
@@ -43,7 +43,7 @@ class Outcome(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What all results come to."""
+    """The decision of an audit."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -83,7 +83,7 @@ class ExposureRecord(Record, title="exposure"):
 
 
 class Result(Record, title="result"):
-    """What one attack learnt from one exposure."""
+    """The result of one attack on one exposure."""
 
     attack: str
     """Name of the attack."""

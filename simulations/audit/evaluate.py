@@ -1,4 +1,4 @@
-"""What an attack achieved, and how sure one may be of it: intervals, p-values, and what would have been noticed."""
+"""Score of an attack: intervals, p-values, and the smallest leak that would have been noticed."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from simulations.audit.view import SERVER_ALONE, Coalition, Reading, RecordedSum
 
 
 class Kind(StrEnum):
-    """What is seen."""
+    """Kinds of exposures."""
 
     MESSAGE = "message"
     """The message that carries one client's vector."""
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Exposure:
-    """What an attacker looks at; all that it knows besides comes as ``population.Known``.
+    """A thing that an attacker looks at; all that it knows besides comes as ``knowledge.Known``.
 
     Args:
         kind: what it is.

@@ -1,4 +1,4 @@
-"""What an attacker knows before it looks: graded, stated by each attack, and all that its guess is given."""
+"""Prior knowledge of an attacker: graded, stated by each attack, and all that its guess is given."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Knowledge(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Known:
-    """What an attacker is granted beside an exposure.
+    """The knowledge that an attacker is granted beside an exposure.
 
     Args:
         rows: the integer rows that a sum adds up: candidates, some of which were used, and public ones.

@@ -1,4 +1,4 @@
-"""What to audit: the options of the command, and how a report states them."""
+"""Settings of an audit: the options of the command, and how a report states them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ AtLeastTwo = Annotated[int, Field(ge=2)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """What to audit, as the command line takes it.
+    """Settings of an audit, as the command line takes them.
 
     Raises:
         UsageError: a number out of range, or nothing to do.

@@ -1,4 +1,4 @@
-"""What an audit found, in sentences for the person who decides: the same on the terminal and on the page."""
+"""Sentences about an audit for the person who decides, the same on the terminal and on the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a given row was used, by all sums of a run: each is about another layer of the same rows."""
+"""Membership of a row by all sums of a run, each of which is about another layer of the same rows."""
 
 from __future__ import annotations
 

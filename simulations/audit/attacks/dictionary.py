@@ -1,4 +1,4 @@
-"""Which rows of a list are in a sum: by the exact moments that each of them adds to it."""
+"""Membership of the rows of a list in a sum, by the exact moments that each of them adds to it."""
 
 from __future__ import annotations
 

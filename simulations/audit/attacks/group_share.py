@@ -1,4 +1,4 @@
-"""Which part of all rows belongs to a group that nobody was asked about, by the moments of a total."""
+"""Share of a group that nobody was asked about among all rows, by the moments of a total."""
 
 from __future__ import annotations
 

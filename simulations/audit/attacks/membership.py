@@ -1,4 +1,4 @@
-"""Whether a given row is in a sum: by the row space of few rows, and by the leverage that a row has among many."""
+"""Membership of a row in a sum, by the row space of few rows and by the leverage of a row among many."""
 
 from __future__ import annotations
 

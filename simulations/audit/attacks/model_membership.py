@@ -1,4 +1,4 @@
-"""Whether a given row was used, by the released model alone: it fits rows that it was made of better."""
+"""Membership of a row by the released model alone, which fits the rows that it was made of better."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What further totals of the same rows show, against sites that keep query logs."""
+"""Attacks by further totals of the same rows, against sites that keep query logs."""
 
 from __future__ import annotations
 
