@@ -44,9 +44,7 @@ from simulations.audit.record import AttackRecord, Audit, CheckRecord
 from simulations.audit.settings import AuditSettings, SettingsRecord
 from simulations.audit.two_worlds import two_worlds
 from simulations.audit.workbench import Bench, give_memory_back
-from simulations.report.document import (
-    DatasetRecord,
-)
+from simulations.report.document import DatasetRecord
 
 TOY_FEATURES, TOY_CLIENTS = 6, 5
 """Of the runs with and without one person."""
@@ -105,6 +103,7 @@ def audit(
         if run is None
         else run.learner
     )
+    enough = math.ceil(LEAST_MESSAGES / settings.clients)
     bench = Bench.of(
         learner,
         population,
@@ -112,7 +111,7 @@ def audit(
         rows_per_client=settings.rows_per_client,
         rng=rng,
         clients=settings.clients,
-        sessions=settings.sessions,
+        sessions=max(enough, settings.sessions),
         coalitions=settings.coalitions,
     )
     attacks = [attack for name, attack in ATTACKS.items() if name in settings.attacks]
@@ -125,8 +124,16 @@ def audit(
         rule=settings.rule,
         attacks=tuple(map(AttackRecord.model_validate, attacks)),
     )
+    clear = replace(bench, sessions=enough)
     _Rehearsal(
-        report=report, bench=bench, attacks=attacks, settings=settings, tick=tick, own=dataset, finished=run
+        report=report,
+        bench=bench,
+        clear=clear,
+        attacks=attacks,
+        settings=settings,
+        tick=tick,
+        own=dataset,
+        finished=run,
     ).run()
     report.limitations += LIMITATIONS
     report.seconds = time.perf_counter() - started
@@ -155,10 +162,22 @@ def _learner_settings(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Rehearsal:
-    """One audit under way: it makes the exposures and fills the report."""
+    """One audit under way: it makes the exposures and fills the report.
+
+    Args:
+        report: what is filled.
+        bench: rows and learner, and the protected sums whose messages are attacked.
+        clear: the same rows, and the sums in the clear.
+        attacks: those that were chosen.
+        settings: what to audit.
+        tick: told what comes next.
+        own: the rows that were given.
+        finished: the run that is audited; None where totals and models are rehearsed.
+    """
 
     report: Audit
     bench: Bench
+    clear: Bench
     attacks: list[Attack]
     settings: AuditSettings
     tick: Tick
@@ -169,7 +188,7 @@ class _Rehearsal:
         """Attack messages, then totals and models, then plant faults, and decide."""
         for mode in self.settings.tried_modes:
             self._messages(mode)
-            if mode.name != MASKED.name:
+            if mode.name != MASKED.name:  # whose sums faults are planted in
                 self.bench.forget(mode)
         working = self._working()
         for column, rule in self._columns():
@@ -191,9 +210,8 @@ class _Rehearsal:
         self.tick(what)
 
     def _messages(self, mode: Mode) -> None:
-        """Every attack that applies to a mode's messages; of one in the clear few cohorts show enough."""
-        enough = math.ceil(LEAST_MESSAGES / self.settings.clients)
-        bench = replace(self.bench, sessions=enough if in_the_clear(mode) else max(enough, self.bench.sessions))
+        """Play every attack that applies to a mode's messages."""
+        bench = self.clear if in_the_clear(mode) else self.bench
         for attack in self.attacks:
             expectation = attack.expected(mode)
             if expectation is None:
@@ -246,10 +264,10 @@ class _Rehearsal:
             clients=clients,
             entropy=self.bench.entropy,
         )
-        return Column(kind=Kind.NOISY_TOTAL, bench=bench, clients=clients, plan=plan)
+        return Column(kind=Kind.NOISY_TOTAL, bench=bench, clients=clients, form=form)
 
     def _seen(self, column: Column | RunColumn, rule: Rule) -> None:
-        """Every attack that reads this kind of exposure, and what a server's disclosure checks say of it."""
+        """Play every attack that reads this kind of exposure, and ask a server's disclosure checks about it."""
         readers = [one for one in self.attacks if isinstance(one, ExposureAttack) and column.kind in one.sees]
         if not readers:
             return
@@ -273,7 +291,7 @@ class _Rehearsal:
             self.report.checks.append(_checked(column))
 
     def _of_own_totals(self) -> None:
-        """Attacks that make totals of their own, such as those under a crafted map."""
+        """Play the attacks that make totals of their own, such as those under a crafted map."""
         for attack in self.attacks:
             if isinstance(attack, ExposureAttack) or (expectation := attack.expected(None)) is None:
                 continue
@@ -288,12 +306,11 @@ class _Rehearsal:
             )
 
     def _working(self) -> dict[str, bool]:
-        """Whether each attack wins where nothing protects: over messages in the clear, or the total of two clients.
+        """Return whether each attack wins where nothing protects: messages in the clear, or a total of two clients.
 
         Attacks that have no such place have planted faults, or none.
         """
         plain = MODES["plain"]
-        alone = replace(self.bench, sessions=1)
         working = {
             one.attack: one.score.leaked for one in self.report.results if one.rule is Rule.CONTROL and one.score
         }
@@ -303,7 +320,7 @@ class _Rehearsal:
             self._begin(f"positive control: {attack.name}")
             try:
                 if attack.expected(plain) is Expectation.LEAKS and isinstance(attack, ExposureAttack):
-                    working[attack.name] = attack.play(alone, plain, self.settings.trials).score.leaked
+                    working[attack.name] = attack.play(self.clear, plain, self.settings.trials).score.leaked
                 elif (control := attack.control(self.bench, self.settings.trials)) is not None:
                     working[attack.name] = control.leaked
                 elif attack.expected(plain) is Expectation.OPEN:

@@ -1,14 +1,16 @@
-"""What is meant to be seen, column by column: totals with and without noise, all totals of a run, its model."""
+"""Exposures that are meant to be seen: totals with and without noise, all totals of a run, its model."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from analytic_secagg.federation import Federation, Step
 from analytic_secagg.modes import MODES
-from analytic_secagg.privacy import PrivacyPlan
+from analytic_secagg.privacy import PrivateForm
 from secagg import InOneProcess, SumResult, new_session_id
 from simulations.audit.attack import Target
 from simulations.audit.exposure import Exposure, Kind
@@ -16,7 +18,7 @@ from simulations.audit.view import RecordedSum, record_federation, record_sum
 from simulations.audit.workbench import Bench, Cohort
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Column:
     """A kind of exposure of a cohort of one size, which can be made as often as an attack asks.
 
@@ -24,25 +26,22 @@ class Column:
         kind: what is seen.
         bench: rows and learner; for noisy totals those of the learner's private form.
         clients: of a cohort.
-        plan: the noise of a noisy total.
+        form: of a noisy total, the learner with its noise.
     """
 
     kind: Kind
     bench: Bench
     clients: int
-    plan: PrivacyPlan | None = None
-    _made: list[Target] = field(default_factory=list, init=False, repr=False)
+    form: PrivateForm | None = None
 
-    @property
+    @cached_property
     def standard(self) -> Target:
         """The exposure that most attacks share: of one cohort, made once.
 
         Raises:
             UsageError: there are not enough rows.
         """
-        if not self._made:
-            self._made.append(self.target(self.cohort()))
-        return self._made[0]
+        return self.target(self.cohort())
 
     @property
     def rows(self) -> int:
@@ -53,8 +52,8 @@ class Column:
     def name(self) -> str:
         """What reports call it."""
         cohort = f"of {self.clients} clients"
-        if self.plan is not None:
-            return f"noisy total {cohort}, epsilon {self.plan.epsilon:g}"
+        if self.form is not None:
+            return f"noisy total {cohort}, epsilon {self.form.plan.epsilon:g}"
         return {
             Kind.TOTAL: f"total {cohort}",
             Kind.TOTALS: f"all totals of a run {cohort}",
@@ -72,33 +71,26 @@ class Column:
     def target(self, cohort: Cohort) -> Target:
         """Return what is seen of these clients' rows, what may be known beforehand, and the truth."""
         bench = self.bench
-        sums = self._sums(cohort)
+        sums, model = self._made(cohort)
         truth = bench.truth(np.concatenate(list(cohort.values())), sums[-1].released().total)
         seen = Exposure.of(sums, kind=self.kind, learner=bench.learner)
         if self.kind is Kind.MODEL:
-            seen = replace(seen, sums=(), model=_model_of(bench, sums))
+            seen = replace(seen, sums=(), model=model)
         return seen, bench.known(), truth
 
-    def _sums(self, cohort: Cohort) -> tuple[RecordedSum, ...]:
+    def _made(self, cohort: Cohort) -> tuple[tuple[RecordedSum, ...], Any]:
+        """Return the sums behind the exposure, and the model where all sums of a run were made."""
         bench = self.bench
-        if self.plan is not None:
-            return (_noisy(bench, self.plan, cohort),)
+        if self.form is not None:
+            return (_noisy(bench, self.form, cohort),), None
         if self.kind is Kind.TOTAL:
-            return (bench.total(cohort),)
+            return (bench.total(cohort),), None
         clients = {party: bench.population.rows(indices) for party, indices in cohort.items()}
         return record_federation(bench.learner, clients, MODES["plain"])
 
 
-def _model_of(bench: Bench, sums: tuple[RecordedSum, ...]) -> object:
-    federation = Federation(bench.learner, release=None, sum_fits=True)
-    for one in sums:
-        federation.take(one.released())
-    return federation.model
-
-
-def _noisy(bench: Bench, plan: PrivacyPlan, cohort: Cohort) -> RecordedSum:
-    """Return the sum of the bench's Gram under the noise of a plan, over masks."""
-    form = plan.form_of(bench.learner)
+def _noisy(bench: Bench, form: PrivateForm, cohort: Cohort) -> RecordedSum:
+    """Return the sum of the bench's Gram under noise, over masks."""
     number, mode = form.due(bench.model), MODES["masked"]
     step = Step.of(bench.learner, bench.model, number=number, noise=form, sum_fits=True)
     assert step is not None

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,20 +16,21 @@ from analytic.learner import AnalyticLearner
 from analytic.model_files import load_model
 from analytic.row_format import RowFormat
 from analytic_secagg.datasets import Dataset
+from analytic_secagg.dossier_run import MODEL, SUMMARY, TOTALS
 from analytic_secagg.errors import UsageError
 from analytic_secagg.federation import Federation, Step
 from analytic_secagg.modes import Mode, find_mode
 from analytic_secagg.privacy import is_bounded
-from analytic_secagg.totals import read_totals
+from analytic_secagg.totals import differences, totals_from_bytes
 from secagg import PlainSum, SumResult, new_session_id
 from simulations.audit.attack import NotTriedError, Target
 from simulations.audit.exposure import Exposure, Kind
-from simulations.audit.population import EnteringRows, Population
+from simulations.audit.population import EnteringRows, Indices, Population
 from simulations.audit.view import FIRST_CLASS, SumView
 from simulations.audit.workbench import Bench, Cohort
 from simulations.report.document import Natural, Record, Sha256
 
-MODEL, TOTALS, SUMMARY = "model.safetensors", "totals.safetensors", "summary.json"
+ONE_COHORT = "attacks that compare cohorts of other composition: a finished run has one cohort"
 
 
 class RunRecord(Record, title="run"):
@@ -46,7 +48,7 @@ class RunRecord(Record, title="run"):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FinishedRun:
-    """What the folder of a run holds.
+    """A run as its folder holds it.
 
     Args:
         learner: the closed form, as its model's file states it.
@@ -78,17 +80,13 @@ class FinishedRun:
                 f"{folder} must be the folder of a finished run, with {MODEL}, {TOTALS} and {SUMMARY} "
                 f"({type(error).__name__})"
             ) from error
-        saved, results = load_model(folder / MODEL), read_totals(folder / TOTALS)
-        weights = saved.learner.weights_bytes(saved.model)
-        federation = Federation[Any](saved.learner, release=None)
-        for one in results:
-            federation.take(one)
-        if federation.next_sum is not None or saved.learner.weights_bytes(federation.model) != weights:
+        saved, results = load_model(folder / MODEL), totals_from_bytes(totals, source=str(folder / TOTALS))
+        if differences(saved, results):
             raise UsageError(f"the totals of {folder} give another model than the one beside them: files were mixed up")
         record = RunRecord(
             mode=mode.name,
             survivors=len(results[-1].survivors),
-            weights_sha256=hashlib.sha256(weights).hexdigest(),
+            weights_sha256=hashlib.sha256(saved.learner.weights_bytes(saved.model)).hexdigest(),
             totals_sha256=hashlib.sha256(totals).hexdigest(),
         )
         return cls(learner=saved.learner, model=saved.model, results=results, mode=mode, record=record)
@@ -166,7 +164,7 @@ def with_others(own: Dataset) -> Dataset:
     )
 
 
-def _population(own: Dataset) -> tuple[Population, np.ndarray[Any, np.dtype[np.intp]]]:
+def _population(own: Dataset) -> tuple[Population, Indices]:
     """Return the owner's rows and as many others as candidates, the remaining ones as public rows."""
     dataset = with_others(own)
     every = np.arange(len(dataset.x_train))
@@ -174,7 +172,7 @@ def _population(own: Dataset) -> tuple[Population, np.ndarray[Any, np.dtype[np.i
     return population, every[: len(own.x_train)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RunColumn:
     """One exposure of a finished run; there is no other cohort of it.
 
@@ -190,7 +188,7 @@ class RunColumn:
     bench: Bench
     name: str
     seen: Exposure
-    members: np.ndarray[Any, np.dtype[np.intp]] = field(repr=False)
+    members: Indices = field(repr=False)
 
     @property
     def clients(self) -> int:
@@ -203,7 +201,7 @@ class RunColumn:
         reading = self.seen.reading if self.kind is Kind.TOTAL else None
         return len(self.members) if reading is None else max(0, reading.count)
 
-    @property
+    @cached_property
     def standard(self) -> Target:
         """The exposure, what may be known, and what the owner knows of the truth: its own rows."""
         vector = self.bench.vector(self.members)
@@ -215,8 +213,12 @@ class RunColumn:
         Raises:
             NotTriedError: always.
         """
-        raise NotTriedError("attacks that compare cohorts of other composition: a finished run has one cohort")
+        raise NotTriedError(ONE_COHORT)
 
     def target(self, cohort: Cohort) -> Target:
-        """Refuse, as ``cohort`` does."""
-        raise NotTriedError("attacks that compare cohorts of other composition: a finished run has one cohort")
+        """Refuse, as ``cohort`` does.
+
+        Raises:
+            NotTriedError: always.
+        """
+        raise NotTriedError(ONE_COHORT)

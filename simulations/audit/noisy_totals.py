@@ -387,7 +387,7 @@ def _parties(
     )
     noisy = step.over(parties.protocol)
     assert isinstance(noisy, NoisySum)
-    return _Rehearsed(
+    return NoisyParties(
         protocol=noisy,
         secrets=parties.secrets,
         session_id=session_id,
@@ -411,14 +411,21 @@ AT_FAULT: PartyId = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rehearsed(InOneProcess):
-    """All parties of a noisy sum. Colluders tell their shares, so that these are taken off: they send none."""
+class NoisyParties(InOneProcess):
+    """All parties of a noisy sum. Colluders tell their shares, so that these are taken off: they send none.
 
-    session_id: bytes
+    Args:
+        session_id: what a planted fault may depend on.
+        spoil: the planted fault; None for none.
+        colluders: who tell their shares.
+    """
+
+    session_id: bytes = field(repr=False)
     spoil: Spoil | None
     colluders: frozenset[PartyId]
 
     def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """Return the client's session: without noise if it colludes, with the fault if one is planted."""
         noisy, secrets = self.protocol, self.of_party(party)
         assert isinstance(noisy, NoisySum)
         assert not callable(client_input)

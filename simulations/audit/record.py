@@ -10,9 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from analytic_secagg.code_version import code_version
-from simulations.audit.attack import (
-    CoalitionScore,
-)
+from simulations.audit.attack import CoalitionScore
 from simulations.audit.decide import DecisionRule, ExposureRecord, Result, Rule, Verdict, verdict_of
 from simulations.audit.finished_run import RunRecord
 from simulations.audit.negative_controls import Control
@@ -55,7 +53,7 @@ class CodeRecord(Record, title="code"):
 
 
 class CheckRecord(Record, title="check"):
-    """What the disclosure checks of a server say of a total, if it has the default release policy."""
+    """Verdict of a server's disclosure checks on a total, by the default release policy."""
 
     exposure: str
     """Which total."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
@@ -25,12 +25,11 @@ from analytic_secagg.federation import Federation, Step
 from analytic_secagg.modes import MODES, Mode
 from analytic_secagg.privacy import PrivacyPlan, PrivateForm
 from secagg import InOneProcess, PartyId, run_in_memory
-from secagg.dp import DistributedNoise, NoisySum
+from secagg.dp import DistributedNoise
 from secagg.dp.conversions import gdp_epsilon
-from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
-from secagg.sessions import ClientInput, ClientSession
 from simulations.audit.evaluate import clopper_pearson
+from simulations.audit.noisy_totals import FAR, NoisyParties, Spoil
 from simulations.report.document import Count, Natural, NotNegative, Part, Positive, Record, computed
 
 CLIENTS, RUNS, ROWS = 5, 1000, 2
@@ -45,9 +44,6 @@ PILOTS = 10
 THRESHOLDS = 41
 """Quantiles of the scores of one half of the runs that are tried as thresholds."""
 
-FAR = 1e6
-"""How far beyond any bound a row reaches that a clip must shorten."""
-
 CLIENT_COPIES = 4
 """Where a client is protected, its canary has so many times the rows that the plan expects of one."""
 
@@ -59,12 +55,9 @@ LARGEST_MU = 40.0
 
 Floats = NDArray[np.float64]
 
-Spoil = Callable[[PartyId, IntVector, bytes], IntVector]
-"""A planted fault: given a client, its vector and the session, what it sends in place of the vector with its noise."""
-
 
 class Outcome(StrEnum):
-    """What a test says of a claim."""
+    """The outcome of a test of a claim."""
 
     REFUTED = "refuted"
     """An attack does better than the claim allows."""
@@ -279,9 +272,8 @@ class _Setting:
             step = _noisy(federation, self.form, number)
             vectors = {party: step.vector(of) for party, of in rows.items()}
             out, there = step.vector(without), step.vector(with_canary)
-            parties = _Telling.of(
-                self, sums.next_sum(step.with_headroom(len(self.parts)), step.context), step, colluders
-            )
+            honest = sums.next_sum(step.with_headroom(len(self.parts)), step.context)
+            parties = _parties(self, honest, step, colluders)
             result = run_in_memory(parties, vectors | {holder: there if is_in else out}).result
             unexplained = result.total - sum(vectors.values(), out)
             scores[number], squared[number] = _likelihood_ratio(self.form, number, unexplained, there - out)
@@ -312,36 +304,17 @@ def _levels(form: PrivateForm, number: int) -> tuple[NDArray[np.uint8], Floats]:
     return total.levels, np.array([np.inf, *map(float, total.variances)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Telling(InOneProcess):
-    """All parties of a noisy sum. Colluders tell their shares, so that these are taken off: they send none."""
-
-    session_id: bytes = field(repr=False)
-    colluders: frozenset[PartyId]
-    spoil: Spoil | None
-
-    @classmethod
-    def of(cls, setting: _Setting, honest: InOneProcess, step: Step[Any], colluders: frozenset[PartyId]) -> Self:
-        noise = setting.form.noises[step.number]
-        assert isinstance(noise, DistributedNoise)
-        return cls(
-            protocol=step.over(honest.protocol),
-            secrets=honest.secrets,
-            session_id=honest.protocol.digest,
-            colluders=colluders,
-            spoil=setting.spoil and setting.spoil(noise, step.number),
-        )
-
-    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
-        noisy, secrets = self.protocol, self.of_party(party)
-        assert isinstance(noisy, NoisySum)
-        assert not callable(client_input)
-        if party in self.colluders:
-            return noisy.protocol.client(party, client_input, secrets=secrets, entropy=entropy)
-        if self.spoil is None:
-            return noisy.client(party, client_input, secrets=secrets, entropy=entropy)
-        spoiled = self.spoil(party, client_input, self.session_id)
-        return noisy.protocol.client(party, spoiled, secrets=secrets, entropy=entropy)
+def _parties(setting: _Setting, honest: InOneProcess, step: Step[Any], colluders: frozenset[PartyId]) -> NoisyParties:
+    """Put the sum's noise, and the planted fault if there is one, over all parties of a sum."""
+    noise = setting.form.noises[step.number]
+    assert isinstance(noise, DistributedNoise)
+    return NoisyParties(
+        protocol=step.over(honest.protocol),
+        secrets=honest.secrets,
+        session_id=honest.protocol.digest,
+        colluders=colluders,
+        spoil=setting.spoil and setting.spoil(noise, step.number),
+    )
 
 
 # Rows and the canary

@@ -252,8 +252,8 @@ def record_federation(
     mode: Mode,
     *,
     entropy: Entropy = os_entropy,
-) -> tuple[RecordedSum, ...]:
-    """Every sum of a learner's dialogue over ``mode``, each in a session of its own.
+) -> tuple[tuple[RecordedSum, ...], Any]:
+    """Make every sum of a learner's dialogue over ``mode``, each in a session of its own; return them and the model.
 
     Raises:
         secagg.errors.SecureSumError: a sum failed.
@@ -269,7 +269,7 @@ def record_federation(
         one = record_sum(parties, vectors, model=step.model, entropy=entropy)
         federation.take(one.released())
         recorded.append(one)
-    return tuple(recorded)
+    return tuple(recorded), federation.model
 
 
 @dataclass(frozen=True, slots=True)

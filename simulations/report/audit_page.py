@@ -10,7 +10,7 @@ from markupsafe import Markup
 from analytic.row_format import RowFormat
 from simulations.audit.attack import Limit
 from simulations.audit.catalogue import find_attack
-from simulations.audit.decide import Outcome, Rule
+from simulations.audit.decide import ExposureRecord, Outcome, Rule
 from simulations.audit.exposure import Kind
 from simulations.audit.record import Audit
 from simulations.report.audit_findings import BAD, DECISIONS, MARKS, cell_words, sentences
@@ -48,7 +48,7 @@ def to_html(audit: Audit, *, pictures: bool = False) -> str:
         decision=DECISIONS[audit.decision],
         decision_css=MARKS[audit.decision].css,
         sentences=[(mark.css, sentence) for mark, sentence in sentences(audit)],
-        columns=[(one.name, _column_title(audit, one.name)) for one in audit.exposures],
+        columns=[(one.name, _column_title(one)) for one in audit.exposures],
         rows=list(_rows(audit)),
         chart=_chart(audit),
         assumptions=list(assumptions(audit)),
@@ -58,11 +58,10 @@ def to_html(audit: Audit, *, pictures: bool = False) -> str:
     )
 
 
-def _column_title(audit: Audit, name: str) -> str:
-    exposure = next(one for one in audit.exposures if one.name == name)
+def _column_title(exposure: ExposureRecord) -> str:
     if exposure.kind == Kind.MESSAGE:
-        return f"one client's message, {name}"
-    return f"{name} ({exposure.rows} rows)"
+        return f"one client's message, {exposure.name}"
+    return f"{exposure.name} ({exposure.rows} rows)"
 
 
 def _rows(audit: Audit) -> Iterator[dict[str, Any]]:

@@ -128,7 +128,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineChart(Chart):
-    """Parts of 1 over cases, budgets, sizes or false alarms, told apart by colour, marker and stroke.
+    """Parts of 1 over cases, budgets or sizes, told apart by colour, marker and stroke.
 
     Args:
         series: lines by name.
@@ -138,7 +138,6 @@ class LineChart(Chart):
         logarithmic: whether it is.
         zoomed: whether the other axis shows no more than the values need, with names at the lines' right ends.
         reference: (name, value) of a level line.
-        guessing: whether the lines are steps, beside what a guess would give.
     """
 
     series: Mapping[str, Line]
@@ -148,7 +147,6 @@ class LineChart(Chart):
     logarithmic: bool = True
     zoomed: bool = False
     reference: tuple[str, float] | None = None
-    guessing: bool = False
 
     @property
     def alt(self) -> str:
@@ -167,13 +165,10 @@ class LineChart(Chart):
         for number, (name, line) in enumerate(self.series.items()):
             axes.errorbar(
                 line.x, line.y, yerr=line.spread or None, label=name, color=COLOURS[number % len(COLOURS)],
-                marker="" if self.guessing else MARKERS[number % len(MARKERS)], markersize=5.5,
+                marker=MARKERS[number % len(MARKERS)], markersize=5.5,
                 linewidth=1.6 if line.aside else 2.4, capsize=3, elinewidth=1,
-                drawstyle="steps-post" if self.guessing else "default", linestyle=self._stroke(number, line),
+                linestyle=self._stroke(number, line),
             )  # fmt: skip
-        if self.guessing:
-            chance = np.geomspace(1e-4, 1, 50)
-            axes.plot(chance, chance, color=MUTED, linewidth=0.8, label="guessing")
         if self.logarithmic:
             axes.set_xscale("log")
         if self.ticks:

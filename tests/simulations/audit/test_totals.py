@@ -44,8 +44,8 @@ def noisy(bench: Bench, clients: int, epsilon: float) -> Column:
     """Totals with noise, as the audit makes them."""
     promised = MASKED.guarantee(tuple(range(1, clients + 1))).min_survivors
     plan = PrivacyPlan(epsilon=epsilon, min_noise_shares=promised, colluders=1, nonnegative=True)
-    own = like(bench, plan.apply(bench.learner).learner)
-    return Column(kind=Kind.NOISY_TOTAL, bench=own, clients=clients, plan=plan)
+    form = plan.apply(bench.learner)
+    return Column(kind=Kind.NOISY_TOTAL, bench=like(bench, form.learner), clients=clients, form=form)
 
 
 def like(bench: Bench, learner: AnalyticLearner[Any], **population: Any) -> Bench:
