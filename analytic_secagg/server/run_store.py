@@ -236,7 +236,10 @@ class RunStore:
     def close_sum(self, proposal: TrainingProposal, result: SumResult) -> None:
         """Store a total and wipe the session that it is of."""
         finished = FinishedSum(session=proposal.session, proposal=proposal.to_bytes(), result=result)
-        name = f"{_TOTAL}{len(self.finished)}"
+        place = 0
+        while self._load(f"{_TOTAL}{place}") is not None:
+            place += 1
+        name = f"{_TOTAL}{place}"
         self._save({name: write(finished), _SUM: None, _SESSION: None})
 
     def fail(self, outcome: Outcome, addresses: NodeAddresses) -> None:
