@@ -24,6 +24,7 @@ from support.installed import STRANGER, importable, install, install_stranger
 from support.rehearsed import (
     CLIENTS,
     Rehearsal,
+    assert_trained_by_processes,
     by_server,
     edit,
     edit_all,
@@ -56,7 +57,6 @@ from analytic_secagg.__main__ import main as analytic_secagg
 from analytic_secagg.datasets import bundled
 from analytic_secagg.errors import UsageError
 from analytic_secagg.learners import LEARNERS, LearnerSettings, choose_learners, find_learner
-from analytic_secagg.local.deployment import SERVER, LocalDeployment
 from analytic_secagg.modes import MODES, Mode, choose_modes, find_mode
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.server.server_file import ServerFile
@@ -67,7 +67,7 @@ from analytic_secagg.site.messages import CONTEXT, END, INVITE, STEP, write_end,
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.results import RunResults
 from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.trial import Trial, fitted_settings
+from analytic_secagg.trial import Trial
 from secagg.errors import TooFewSurvivorsError
 from simulations.__main__ import main as simulations
 from simulations.audit.catalogue import ATTACKS, choose_attacks, find_attack
@@ -233,13 +233,7 @@ def test_a_trial_of_processes_trains_it(stranger: Path, tmp_path: Path, monkeypa
     iris = bundled("iris")
     trial = Trial.create(tmp_path / "trial", iris, n_sites=4, n_helpers=0, are_rows_public=True)
     edit_all(trial, ('learners = ["afl"]', 'learners = ["centred-ridge"]'), ("modes = [", 'modes = ["unanimous", '))
-    own = {name.replace("-", "_"): value for name, value in fitted_settings(iris, 4).items()}
-    with LocalDeployment(trial) as deployment:
-        deployment.order("run-1", **own, learner="centred-ridge", mode="unanimous")
-        assert deployment.wait() is None, deployment.log(SERVER).read_text()
-        saved = load_model(deployment.output("run-1") / "model.safetensors")
-    pooled = fit_pooled(saved.learner, ClientRows.pool(list(trial.rows.values())))
-    assert saved.learner.weights_bytes(saved.model) == saved.learner.weights_bytes(pooled)
+    assert_trained_by_processes(trial, iris, learner="centred-ridge", mode="unanimous")
 
 
 def test_its_engine_is_a_command_and_carries_a_run_of_its_learner_and_mode(

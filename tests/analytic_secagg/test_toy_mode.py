@@ -16,24 +16,29 @@ import pytest
 from support.installed import importable, install, install_stranger
 from support.parties import garbled, knows
 from support.rehearsed import CLIENTS as SITES
-from support.rehearsed import announced, edit, is_exact, proposal, rehearse, run_config, site
+from support.rehearsed import (
+    announced,
+    assert_trained_by_processes,
+    edit,
+    is_exact,
+    proposal,
+    rehearse,
+    run_config,
+    site,
+)
 
 from analytic.afl import AFL
 from analytic.extensions import Group
-from analytic.learner import ClientRows, fit_pooled
-from analytic.model_files import load_model
 from analytic.row_format import RowFormat
 from analytic_secagg.__main__ import main as command
 from analytic_secagg.datasets import bundled
-from analytic_secagg.local.deployment import SERVER as SERVER_HOST
-from analytic_secagg.local.deployment import LocalDeployment
 from analytic_secagg.modes import Mode, find_mode
 from analytic_secagg.site.errors import DeclinedError, SiteFileError
 from analytic_secagg.site.key_files import read_secret, write_secret
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.session import Session
 from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.trial import Trial, fitted_settings
+from analytic_secagg.trial import Trial
 from secagg import Layout, PartyId, run_in_memory
 from secagg.config import SERVER
 from secagg.errors import ConfigurationError, LocalProtocolError, PolicyError
@@ -137,13 +142,7 @@ def test_a_trial_of_processes_has_a_veiler(mode: Mode, tmp_path: Path, monkeypat
     iris = bundled("iris")
     trial = Trial.create(tmp_path / "trial", iris, n_sites=4, n_helpers=0, are_rows_public=True)
     deployed(trial, sites=(1, 2, 3, 4))
-    own = {name.replace("-", "_"): value for name, value in fitted_settings(iris, 4).items()}
-    with LocalDeployment(trial) as deployment:
-        deployment.order("run-1", **own, learner="afl", mode="veiled")
-        assert deployment.wait() is None, deployment.log(SERVER_HOST).read_text()
-        saved = load_model(deployment.output("run-1") / "model.safetensors")
-    pooled = fit_pooled(saved.learner, ClientRows.pool(list(trial.rows.values())))
-    assert saved.learner.weights_bytes(saved.model) == saved.learner.weights_bytes(pooled)
+    assert_trained_by_processes(trial, iris, learner="afl", mode="veiled")
 
 
 def test_who_does_not_name_the_mode_reads_the_roster_and_imports_nothing(

@@ -17,6 +17,9 @@ from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model, model_to_bytes
 from analytic_secagg.__main__ import main
 from analytic_secagg.configurations import configuration_digest
+from analytic_secagg.datasets import Dataset
+from analytic_secagg.local.deployment import SERVER as SERVER_HOST
+from analytic_secagg.local.deployment import LocalDeployment
 from analytic_secagg.server.exchange import NoReply
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.server_file import ServerFile
@@ -29,7 +32,7 @@ from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.site.store import FILE, PREPARE, Record, SessionStore
-from analytic_secagg.trial import OPEN, Trial
+from analytic_secagg.trial import OPEN, Trial, fitted_settings
 from secagg import IdentityKey, new_session_id
 
 CLIENTS = (1, 2, 3, 4, 5)
@@ -113,6 +116,17 @@ def rehearse(folder: Path, config: Mapping[str, Any], **options: Any) -> Any:
     rehearsal = Rehearsal(files, identity=server.identity, **options)
     output = server.output / "rehearsal"
     return train(config, server, rehearsal, output, clock=rehearsal.clock, sleep=rehearsal.sleep)
+
+
+def assert_trained_by_processes(trial: Trial, dataset: Dataset, *, learner: str, mode: str) -> None:
+    """Train over the local engine, a process for each party, and compare the model with the pooled one, bit for bit."""
+    own = {name.replace("-", "_"): value for name, value in fitted_settings(dataset, len(trial.rows)).items()}
+    with LocalDeployment(trial) as deployment:
+        deployment.order("run-1", **own, learner=learner, mode=mode)
+        assert deployment.wait() is None, deployment.log(SERVER_HOST).read_text()
+        saved = load_model(deployment.output("run-1") / "model.safetensors")
+    pooled = fit_pooled(saved.learner, ClientRows.pool(list(trial.rows.values())))
+    assert saved.learner.weights_bytes(saved.model) == saved.learner.weights_bytes(pooled)
 
 
 def run_config(**changes: Any) -> dict[str, Any]:
