@@ -147,8 +147,10 @@ COMMAND = Command(
       your own features (arrays x_train, y_train, x_test, y_test) and your own cohort: what would it give away?
   python -m simulations audit --limit rebuilt_rows=0 --limit membership=0.7
       stricter limits than the standard ones for what totals and models may show
-  python -m simulations audit --attacks row_count,class_means --modes masked
+  python -m simulations audit --attacks uniformity,class_means --modes masked
       two attacks on one mode, in seconds
+  python -m simulations audit --thorough --html report.html
+      every mode, and three times as many runs for the noise: minutes
   python -m simulations audit --plan plan.json --sign auditor.key --json audit.json
       a signed report, by which a dossier decides
 

@@ -8,7 +8,7 @@ import gc
 import hashlib
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from analytic.errors import SpecificationError
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.row_format import RowFormat
+from analytic_secagg.datasets import Dataset
 from analytic_secagg.federation import Federation
 from analytic_secagg.modes import MODES, Mode
 from secagg import InOneProcess, Layout, PartyId, SumResult, new_session_id
@@ -88,6 +89,14 @@ class Bench:
             rng=rng,
             **options,
         )
+
+    def under(self, learner: AnalyticLearner[Any], dataset: Dataset | None = None) -> Self:
+        """Return the same bench for another learner, and for the same rows with other columns where they are given."""
+        population = self.population if dataset is None else replace(self.population, dataset=dataset)
+        same = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        for made in ("learner", "model", "spec", "population", "entering"):
+            del same[made]
+        return type(self).of(learner, population, **same)
 
     @property
     def layout(self) -> Layout:

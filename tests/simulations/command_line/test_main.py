@@ -208,7 +208,7 @@ def test_the_module_runs_and_its_bar_goes_to_a_terminal_only(tmp_path: Path) -> 
     "line",
     [
         "compare --clients 4 --modes plain",
-        "audit --clients 4 --modes plain --attacks row_count --cohorts 2 --epsilon none --trials 1",
+        "audit --clients 4 --modes plain --attacks label_histogram --cohorts 2 --epsilon none --trials 1",
     ],
     ids=lambda line: line.split()[0],
 )
