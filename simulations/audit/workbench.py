@@ -152,17 +152,22 @@ class Bench:
         """Return a sum in the clear, of which attacks on totals see the result alone: every mode has the same one."""
         return self.run(MODES["plain"], self.vectors(cohort))
 
-    def run_with_dropouts(self, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> RecordedSum:
+    def run_with_dropouts(
+        self, mode: Mode, vectors: Mapping[PartyId, IntVector], late: PartyId | None = None
+    ) -> RecordedSum:
         """One recorded session in which, where the mode bears it, two clients are lost.
 
-        One vanishes before its vector is sent; the other's is seen and not counted, as if it came late.
+        One vanishes before its vector is sent; the other's is seen and not counted, as if it came late. Both are drawn
+        unless the latter is named.
 
         Raises:
             secagg.errors.SecureSumError: the sum failed.
         """
         parties = self.parties(mode, tuple(vectors))
         spare = len(vectors) - parties.protocol.survivors_needed
-        late, silent = (int(party) for party in self.rng.permutation(list(vectors))[:2])
+        order = [int(party) for party in self.rng.permutation(list(vectors))]
+        late = order[0] if late is None else late
+        silent = next(party for party in order if party != late)
         recorded = record_sum(
             parties,
             vectors,

@@ -90,8 +90,8 @@ def _about_coalitions(audit: Audit) -> Iterator[Finding]:
     if wrong:
         yield (
             Mark.WRONG,
-            f"Messages: {len(wrong)} groups of parties could, or could not, expose a client other than the protocol "
-            f"states: {'; '.join(wrong)}. Do not use this; report it to the authors.",
+            "Messages: who can expose a client is not what the protocol states. Groups for which that is so: "
+            f"{'; '.join(wrong)}. Do not use this; report it to the authors.",
         )
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from support.examples import examples
 from support.extras import needs
+from support.faulty_sums import faulty, leaving_out
 
 from analytic_secagg.errors import UsageError
 from analytic_secagg.modes import MODES, Mode
@@ -159,6 +160,12 @@ def test_an_attack_wins_where_its_own_control_has_it_win(bench: Bench, name: str
 
 
 # Coalitions
+
+
+def test_one_client_without_a_mask_of_its_own_is_exposed_when_it_comes_late(bench: Bench) -> None:
+    mode = faulty("masked", leaving_out(lambda client: [(client.self_mask, 1)] if client.party == 3 else []))
+    wrong = [one for one in Collusion().play(bench, mode, 1).coalitions if not one.as_stated]
+    assert any(one.coalition.startswith("server and 0 of 7") and one.opened for one in wrong)
 
 
 @pytest.mark.parametrize("threshold", [4, 5, 6, 7])
