@@ -53,8 +53,9 @@ TOY_FEATURES, TOY_CLIENTS = 6, 5
 LEAST_MESSAGES = 30
 """Of a mode that are attacked: fewer would show too little, and in the clear as many are enough."""
 
-CONTROL_CLIENTS = 2
-"""Of the totals and models in which attacks on them must win: a total of two clients shows most."""
+CONTROL_CLIENTS, CONTROL_TOTALS = 2, 4
+"""Clients of the totals and models in which attacks on them must win, since few show most; and how many are made, until
+one has won."""
 
 
 Tick = Callable[[str], None]
@@ -328,7 +329,9 @@ class _Rehearsal:
             return attack.play(self.clear, plain, trials).score
         if isinstance(attack, ExposureAttack) and (kinds := attack.sees - {Kind.MESSAGE, Kind.TOTALS}):
             kind = Kind.TOTAL if Kind.TOTAL in kinds else min(kinds)
-            return _against(attack, Column(kind=kind, bench=self.bench, clients=CONTROL_CLIENTS))
+            columns = (Column(kind=kind, bench=self.bench, clients=CONTROL_CLIENTS) for _ in range(CONTROL_TOTALS))
+            targets = (target for column in columns for target in attack.targets(column))
+            return attack.against(targets, self.bench.rng, until_won=True)
         return None
 
     def _add(

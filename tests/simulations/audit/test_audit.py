@@ -89,7 +89,7 @@ def test_the_default_run_tries_every_attack_where_it_applies(report: Audit) -> N
         "all_sums", "raw_rows", "survivor_sets", "confirmation",
     }  # fmt: skip
     deciding = {one.attack for one in report.results if one.rule in (Rule.MUST_HIDE, Rule.MAY_BE_SEEN)}
-    assert {one.name for one in report.attacks if one.works} == deciding  # each won its own positive control
+    assert {one.name for one in report.attacks if one.works} >= deciding  # each won its own positive control
     units = [find_attack(one.name).unit for one in report.attacks]
     assert units == sorted(units, key=list(Unit).index)
     assert report.settings.epsilon == (8.0,)
