@@ -28,6 +28,7 @@ from analytic_secagg.site.disk import site_problems
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.json_log import logged
 from analytic_secagg.site.key_files import write_secret
+from analytic_secagg.site.profile import columns_of, oddities
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
@@ -194,6 +195,10 @@ def _check_site(options: CheckOptions) -> int:
             print(f"features of {site.roster.features.backbone}: made as the roster says, the same at all sites")
         if site.client.columns is not None:
             _warn_of_unlike_columns(site.client.columns, rows.features)
+            if odd := [name for name, one in columns_of(site.client).items() if any(oddities(name, one))]:
+                print(
+                    f"warning: look at {', '.join(odd)} in what the command profile shows to this site, before any sum"
+                )
             print(
                 f"columns {site.client.columns.fingerprint}: the same at all sites, or their rows do not add up to one"
             )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic_secagg.errors import DataError
-from analytic_secagg.site.reading import ColumnReading, Reading
+from analytic_secagg.site.reading import ColumnReading, Reading, as_float
 from analytic_secagg.site.table_files import is_number_cell, text_of
 from analytic_secagg.spelling import loose, tidy
 
@@ -93,8 +93,8 @@ class Meanings:
 
     def _of_cell(self, cell: Any) -> float | None:
         if self.number and is_number_cell(cell):
-            with suppress(OverflowError):
-                return self._in_unit(float(cell))
+            with suppress(OverflowError, ValueError):
+                return self._in_unit(as_float(cell))
         return self._of_text(tidy(text_of(cell)))
 
     def _of_text(self, text: str) -> float | None:
