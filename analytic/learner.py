@@ -81,6 +81,13 @@ class ClientRows:
         ]
         if not parts:
             raise InvalidRowsError("rows need at least one batch (X, y), and there was none; X may have no rows")
+        kinds = {"i" if own.targets.dtype.kind in "biu" else own.targets.dtype.kind for own in parts}
+        if len(kinds) > 1:
+            types = sorted({str(own.targets.dtype) for own in parts})
+            raise InvalidRowsError(
+                f"batches need targets of one kind, and they are {', '.join(types)}: give labels as whole numbers and "
+                "real targets as floats"
+            )
         return cls.pool(parts)
 
     @staticmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -22,12 +22,23 @@ from analytic.pipeline import Pipeline
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.scaling import Agreement, agreed_format
 from analytic.statistics import LABELS
+from analytic_secagg import doubts
 from analytic_secagg.errors import UsageError
 from analytic_secagg.in_process import FederatedRun, run_federation
 from analytic_secagg.learners import CROSS_VALIDATED, LearnerSettings, find_learner
 from analytic_secagg.modes import MODES, Mode, choose_modes
 from analytic_secagg.privacy import PrivacyPlan
-from analytic_secagg.site_rows import Labels, Site, columns_of, matrix, names_of, site_rows, with_targets
+from analytic_secagg.site.offsets import proposed_offset
+from analytic_secagg.site_rows import (
+    Labels,
+    Site,
+    columns_of,
+    matrix,
+    names_of,
+    refuse_missing,
+    site_rows,
+    with_targets,
+)
 from secagg import PartyId
 from secagg.dp.conversions import large_delta
 
@@ -131,9 +142,19 @@ class FederatedModel:
 
     def _features(self, X: Any) -> NDArray[Any]:
         features = matrix("X", X)
+        if not self._fills and not np.isfinite(features).all():
+            raise UsageError(
+                "X must hold finite numbers, and some rows hold NaN or infinity: repair them or leave them out"
+            )
         if self.features is not None and (names := names_of(X)) is not None and names != self.features:
             raise UsageError(f"X needs the columns {', '.join(self.features)} in this order, not {', '.join(names)}")
         return features
+
+    @property
+    def _fills(self) -> bool:
+        """Test whether a missing feature has a value that all sites agreed on."""
+        scaler = getattr(self.learner, "scaler", None)
+        return bool(scaler is not None and scaler.fill)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class label of each row, shape (n,); 0 or 1 for each class where a row may have several.
@@ -288,6 +309,12 @@ def federate(
     if isinstance(learner, str):
         labels = Labels.of({name: rows[party].targets for name, party in parties.items()}, classes)
         rows = {party: with_targets(rows[party], labels.encoded(name)) for name, party in parties.items()}
+        for name, party in parties.items():
+            refuse_missing(name, rows[party], features)
+        for doubt in _doubts(
+            {name: rows[party] for name, party in parties.items()}, labels, features, learner, format, options
+        ):
+            warnings.warn(f"sites: {doubt}", stacklevel=2)
         built = _built(learner, rows, labels, format, target_format, ridge, max_rows, options)
     else:
         stated = {"classes": classes, "target_format": target_format, "max_rows": max_rows, **options}
@@ -301,6 +328,9 @@ def federate(
     run = run_federation(
         built, rows, chosen, dropouts=lambda number: gone, privacy=privacy, max_client_rows=max_client_rows
     )
+    if isinstance(learner, str):
+        for doubt in _doubts_of_format(run, list(rows.values()), features):
+            warnings.warn(f"sites: {doubt}", stacklevel=2)
     return FederatedModel(
         learner=run.learner,
         model=run.model,
@@ -309,6 +339,44 @@ def federate(
         is_flat=labels.is_flat,
         run=run,
     )
+
+
+def _doubts(
+    sites: Mapping[Any, ClientRows],
+    labels: Labels,
+    columns: Sequence[str] | None,
+    learner: str,
+    format: str,
+    options: Mapping[str, Any],
+) -> Iterator[str]:
+    """Yield what these rows may have been meant as, where they are taken otherwise."""
+    pooled = ClientRows.pool(list(sites.values()))
+    if pooled.weights is not None and not pooled.weights.any():
+        raise UsageError("sites must have a row that counts, and all weights are 0")
+    names = columns or [str(place) for place in range(pooled.features.shape[1])]
+    yield from doubts.of_targets("y", pooled.targets, pooled.targets)
+    yield from doubts.of_spelling(labels.classes)
+    if labels.classes is not None:
+        yield from doubts.of_codings(labels.targets)
+    yield from doubts.of_copies(sites)
+    yield from doubts.of_features(names, pooled.features)
+    yield from doubts.of_sites(names, {name: own.features for name, own in sites.items()})
+    if format in list(Agreement) and labels.is_real:
+        places = [place for place, own in enumerate(pooled.targets.T) if proposed_offset(own) is not None]
+        yield from doubts.of_sizes([f"target {place}" for place in places], pooled.targets[:, places])
+    is_linear = "intercept" in find_learner(learner).options and "intercept" not in options
+    if is_linear and labels.classes is not None and format != Agreement.STANDARDISED:
+        yield from doubts.of_origin(pooled.features, pooled.targets, labels.n_targets)
+
+
+def _doubts_of_format(
+    run: FederatedRun[Any], rows: Sequence[ClientRows], columns: Sequence[str] | None
+) -> Iterator[str]:
+    """Yield the columns of which a run's format kept next to nothing at some site."""
+    found = getattr(run.learner, "coarse_columns", None)
+    places = sorted({place for own in rows if len(own) and found for place in found(run.model, own)})
+    pooled = ClientRows.pool(list(rows)).features[:, places]
+    yield from doubts.of_sizes([f"column {columns[place] if columns else place}" for place in places], pooled)
 
 
 def _parties(sites: Any) -> dict[Any, PartyId]:

@@ -13,20 +13,17 @@ from numpy.typing import NDArray
 from analytic.learner import ClientRows
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.errors import SiteFileError
+from analytic_secagg.site.odd_values import odd_values
 from analytic_secagg.site.offsets import AGREED_BITS, proposed_offset
 from analytic_secagg.site.site_file import ClientRole
 from analytic_secagg.site.table import Column
 from analytic_secagg.site.table_files import is_table, read_cells
-from analytic_secagg.site.table_look import MISSING_NUMBERS
 
 FEW_ROWS = 5
 """A category of fewer rows may show somebody."""
 
 FEW_VALUES = 6
 """Different ones of a column that are listed."""
-
-SEVERAL = 20
-"""Different values that a column needs before one of them can lie far from the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -118,32 +115,6 @@ def oddities(name: str, one: Profiled) -> Iterator[str]:
     )
     yield from (f"{odd}: where it stands for a missing value, {mend}" for odd in odd_values(there))
     yield from _resolution(values)
-
-
-def odd_values(there: NDArray[np.float64]) -> Iterator[str]:
-    """Yield the values of a column, none missing, that lie apart from all others, with the number of their rows."""
-    for value, often in _far(*np.unique(there, return_counts=True)):
-        yield f"{value:.12g} ({often} rows) lies apart from all others"
-
-
-def _far(values: NDArray[np.float64], counted: NDArray[np.int64]) -> Iterator[tuple[float, int]]:
-    """Yield smallest and largest values that lie apart from all others, by more for any than for codes and 0."""
-    while len(values) > 2:
-        ends = [place for place in (0, -1) if _is_apart(values if place == 0 else -values[::-1], values[place])]
-        if not ends:
-            return
-        yield float(values[ends[0]]), int(counted[ends[0]])
-        kept = slice(1, None) if ends[0] == 0 else slice(-1)
-        values, counted = values[kept], counted[kept]
-
-
-def _is_apart(rising: NDArray[np.float64], value: float) -> bool:
-    """Test whether the first of some rising values is odd; ``value`` is it with its own sign."""
-    gap, others = rising[1] - rising[0], rising[-1] - rising[1]
-    if value in MISSING_NUMBERS and value < 0 <= rising[1]:
-        return True
-    is_code = value == 0 or value in MISSING_NUMBERS
-    return bool(len(rising) > SEVERAL and gap > (others / 10 if is_code else others))
 
 
 def _resolution(values: NDArray[np.float64]) -> Iterator[str]:

@@ -15,8 +15,9 @@ from typing import Any, Literal
 import numpy as np
 
 from analytic_secagg.errors import DataError
+from analytic_secagg.site.odd_values import odd_values
 from analytic_secagg.site.offsets import proposed_offset
-from analytic_secagg.site.profile import FEW_ROWS, odd_values
+from analytic_secagg.site.profile import FEW_ROWS
 from analytic_secagg.site.reading import Reading
 from analytic_secagg.site.table_files import DELIMITED, WORKBOOKS, is_number_cell, lines_of, read_cells, text_of
 from analytic_secagg.site.table_look import (
