@@ -121,7 +121,7 @@ def draft(path: Path, target: str) -> Draft:
         reading="\n".join([*_of_file(path, reading), *(line for column in shared for line in column.reading()), ""]),
         notes=(
             *[f"line {reading.skip_lines}, below the names, holds units or kinds, and is skipped"]
-            * (bool(reading.names) and near[0] in reading.names and reading.skip_lines > 0),
+            * (bool(reading.names) and reading.names[0] != "column_1"),
             *[
                 f"{', '.join(torn)}: commas and points contradict one another, and no marks are proposed: see in the "
                 "file what they stand for, and state decimal and thousands, or correct the export"
@@ -172,6 +172,7 @@ def _layout(path: Path, target: str, *, escape: Literal["", "\\"] = "") -> Readi
         separator=None if look.separator == separator_of(path, Reading()) else look.separator,
         encoding=look.encoding,
         skip_lines=look.skip_lines,
+        quote="'" if _has_apostrophes(first.splitlines()[look.skip_lines :], look.separator) else '"',
         escape=escape,
     )
     if first.startswith(COMMENTS):
@@ -181,8 +182,18 @@ def _layout(path: Path, target: str, *, escape: Literal["", "\\"] = "") -> Readi
     placed = None if reading.comment else _with_names(path, reading, target)
     if placed is not None or look.has_names:
         return placed or reading
+    with suppress(DataError):
+        lines = list(islice(lines_of(path, reading), MOST_LINES))
+        if len(lines) > FEW_ROWS and _is_apart([row for _, row in lines]):
+            reading = reading.model_copy(update={"skip_lines": lines[0][0]})
     width = len(read_cells(path, reading).head)
     return reading.model_copy(update={"names": tuple(f"column_{place}" for place in range(1, width + 1))})
+
+
+def _has_apostrophes(lines: Sequence[str], separator: str) -> bool:
+    """Test whether apostrophes enclose all cells of the first line."""
+    cells = lines[0].split(separator) if lines else []
+    return bool(cells) and all(re.fullmatch("'[^']*'", cell.strip()) for cell in cells)
 
 
 def _with_names(path: Path, reading: Reading, target: str) -> Reading | None:
@@ -203,6 +214,12 @@ def _with_names(path: Path, reading: Reading, target: str) -> Reading | None:
                 return reading.model_copy(update=update)
             return reading.model_copy(update={"skip_lines": at - 1})
     return None
+
+
+def _is_apart(rows: Sequence[Sequence[Any]]) -> bool:
+    """Test whether the first row has a text where all others have numbers, as lines of sizes and classes have."""
+    columns = zip(*(map(tidy, row) for row in rows if len(row) == len(rows[0])), strict=True)
+    return any(first and not is_number(first) and all(map(is_number, others)) for first, *others in columns if others)
 
 
 def _is_of_units(rows: Sequence[Sequence[Any]]) -> bool:
@@ -244,7 +261,7 @@ def _numbers_in(cells: Sequence[str | float]) -> list[str]:
 def _of_file(path: Path, reading: Reading) -> Iterator[str]:
     yield "[client.reading]"
     plain = Reading()
-    for name in ("separator", "escape", "decimal", "thousands", "encoding", "skip_lines", "comment"):
+    for name in ("separator", "quote", "escape", "decimal", "thousands", "encoding", "skip_lines", "comment"):
         value = getattr(reading, name)
         if value != getattr(plain, name):
             yield f"{name} = {toml(value)}"

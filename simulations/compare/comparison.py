@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,8 +14,10 @@ from analytic.learner import ClientRows
 from analytic.pipeline import Pipeline
 from analytic.row_format import RowFormat
 from analytic_secagg.datasets import Dataset
+from analytic_secagg.doubts import of_origin
+from analytic_secagg.learners import find_learner
 from analytic_secagg.site.offsets import proposed_offset
-from simulations.compare.build import build, check, feature_format_of
+from simulations.compare.build import build, check, feature_format_of, has_intercept
 from simulations.compare.execute import Pooled, execute
 from simulations.compare.frontier import with_unbeaten
 from simulations.compare.privacy import Budgets, budgets, statement
@@ -175,9 +177,16 @@ def compare(dataset: Dataset, tasks: Sequence[Task], progress: Progress | None =
         offsets={name: offset for name, offset in offsets.items() if offset is not None},
         unused_labels=dataset.unused_labels,
         notes=dataset.notes,
-        doubts=dataset.doubts,
+        doubts=(*dataset.doubts, *_doubts_of_origin(dataset, first)),
         runs=with_unbeaten(runs),
     )
+
+
+def _doubts_of_origin(dataset: Dataset, run: Run) -> Iterator[str]:
+    """Yield whether a linear learner of labels misses an intercept."""
+    is_linear = run.is_exact and "intercept" in find_learner(run.learner).options and not has_intercept(run, dataset)
+    if is_linear and dataset.y_train.ndim == 1:
+        yield from of_origin(dataset.x_train, dataset.y_train, dataset.n_classes)
 
 
 def _coarse(dataset: Dataset, feature_format: RowFormat, run: Run) -> tuple[int, ...]:

@@ -208,8 +208,9 @@ NAMES = "age,crp,sex,ill\n"
         ("Laboratory, all wards\n1,2,3,4\n" + NAMES + ROWS, ""),
         (NAMES + "years,mg/l,,\n" + ROWS, "line 2, below the names, holds units or kinds, and is skipped"),
         (NAMES + "num,num,char,char\n" + ROWS, "line 2, below the names"),
+        (re.sub("([a-z]+)", r"'\1'", NAMES).replace(",", "\t") + ROWS.replace(",", "\t"), ""),
     ],
-    ids=["a line of groups above", "titles of as many columns", "units", "kinds"],
+    ids=["a line of groups above", "titles of as many columns", "units", "kinds", "names in apostrophes"],
 )  # fmt: skip
 def test_names_are_found_where_the_target_is_and_units_below_are_no_row(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
@@ -217,6 +218,13 @@ def test_names_are_found_where_the_target_is_and_units_below_are_no_row(text: st
     rows = drafted_rows(path, "ill")
     assert rows.features[:, :2].tolist() == [[20 + n % 9, n / 7] for n in range(30)]
     assert any(note.startswith(said) for note in draft(path, "ill").notes) or not said
+
+
+def test_a_line_of_sizes_and_classes_above_a_table_without_names_is_no_row(tmp_path: Path) -> None:
+    """As scikit-learn's iris.csv has one."""
+    rows = "".join(f"{n % 7 + 0.5},{n / 3},{n % 2}\n" for n in range(30))
+    (tmp_path / "rows.csv").write_text("30,well,ill\n" + rows)
+    assert drafted_rows(tmp_path / "rows.csv", "column_3").features[:2, 0].tolist() == [0.5, 1.5]
 
 
 def test_a_first_row_that_holds_values_is_no_line_of_units(tmp_path: Path) -> None:
