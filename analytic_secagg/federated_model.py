@@ -39,6 +39,7 @@ from analytic_secagg.site_rows import (
     site_rows,
     with_targets,
 )
+from analytic_secagg.size import refuse_too_large
 from secagg import PartyId
 from secagg.dp.conversions import large_delta
 
@@ -289,7 +290,7 @@ def federate(
         options: parameters of the learner by name, such as ``n_layers=3`` (docs/reference/command-line.md).
 
     Raises:
-        UsageError: names the argument that is wrong, and what it must be.
+        UsageError: names the argument that is wrong, and what it must be; or the most features that fit into memory.
         secagg.errors.SecureSumError, analytic.errors.AnalyticError: no total, or none that gives a model.
 
     Example:
@@ -321,6 +322,7 @@ def federate(
         if wrong := [name for name, value in stated.items() if value is not None]:
             raise UsageError(f"{wrong[0]} is for a learner by name, and learner is {learner.name} with its parameters")
         built = learner
+    refuse_too_large(built)
     if privacy is not None:
         n = len(rows) if privacy.unit == "client" else sum(map(len, rows.values()))
         if said := large_delta(privacy.delta, n, privacy.unit):

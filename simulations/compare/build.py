@@ -12,10 +12,10 @@ from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
 from analytic_secagg.learners import CROSS_VALIDATED, LearnerSettings, find_learner
 from analytic_secagg.privacy import Boundable, PrivacyPlan
+from analytic_secagg.size import refuse_too_large
 from secagg import InsecureSeededEntropy
 from simulations.compare.dpsgd import METHODS
 from simulations.compare.run import SHARES, Run
-from simulations.compare.size import refuse_too_large
 
 TARGET_BITS = 22
 """Bits of a target format that covers all rows, as far as so many squares add up exactly."""

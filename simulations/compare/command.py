@@ -14,13 +14,13 @@ from analytic_secagg.console.printing import print_tables
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.learners import LEARNERS
 from analytic_secagg.modes import MODES
+from analytic_secagg.size import WORTH_SAYING, gram_columns, in_words, seconds
 from simulations.command_line.progress import progress_bar
 from simulations.compare.baselines import BASELINES
 from simulations.compare.build import build
 from simulations.compare.comparison import Comparison, compare
 from simulations.compare.options import CompareOptions
 from simulations.compare.plan import tasks_of
-from simulations.compare.size import WORTH_SAYING, gram_columns, in_words, seconds
 from simulations.compare.tuning import Task
 from simulations.data.label_noise import with_label_noise
 from simulations.report.document import Mark
