@@ -295,6 +295,11 @@ class Exchange:
             not_taken = set(chosen).difference(taken.values())
             round_.ask_again |= dict.fromkeys(sorted(not_taken), now + ASK_AGAIN_SECONDS)
 
+    def named(self, node: NodeId) -> dict[str, object]:
+        """Return what the log calls a node: the engine's name, and the parties that answered from there."""
+        parties = sorted(party for party, place in self.node_of.items() if place == node)
+        return {"node": str(node)} | ({"parties": parties} if parties else {})
+
     def _pull(self, ticket: str, round_: _Round) -> None:
         """Take one node's answer, if it is there."""
         answer = self._transport.receive(ticket)
@@ -306,7 +311,7 @@ class Exchange:
                 round_.ask_again[node] = self._clock() + ASK_AGAIN_SECONDS
             self._lost.add(node)
             self._silent[node] = self._number, answer.refusal
-            self._progress.say("node lost", round=round_.title, node=str(node), reason=answer.reason)
+            self._progress.say("node lost", round=round_.title, **self.named(node), reason=answer.reason)
             return
         self._lost.discard(node)
         if self._silent.get(node, (0, None))[0] == self._number:
@@ -360,9 +365,9 @@ class SessionExchange:
 
     def refuse(self, node: NodeId, reason: str) -> None:
         """Note that what a node said was not taken."""
-        self._progress.say("refused", node=str(node), reason=reason)
+        self._progress.say("refused", **self._exchange.named(node), reason=reason)
 
     def note(self, node: NodeId, party: PartyId, sent: str, message: bytes) -> None:
         """Note that what a party said was taken, and where it is."""
         self._exchange.node_of[party] = node
-        self._progress.say("party", party=party, sent=sent, bytes=len(message))
+        self._progress.say("party", node=str(node), party=party, sent=sent, bytes=len(message))
