@@ -85,7 +85,12 @@ def test_whoever_nobody_can_do_without_is_asked_again_and_again(
 ) -> None:
     rehearse(trial.folder, run_config(mode=mode), is_gone=misses(party, kind, *range(1, n + 1)))
     is_exact(trial, [1, 2, 3, 4, 5])
-    assert sum(event["event"] == "node lost" for event in events(trial)) == n
+    found = list(events(trial))
+    lost = [event for event in found if event["event"] == "node lost"]
+    assert len(lost) == n
+    places = {event["party"]: event["node"] for event in found if event["event"] == "party"}
+    assert all(places[at] == event["node"] for event in lost for at in event["parties"]), "named alike"
+    assert all(party in event["parties"] for event in lost)
 
 
 @pytest.mark.parametrize(("mode", "n_online"), [("bfv", (4, 5)), ("masked", (4, 5)), ("bfv", (1, 2, 4, 5))])
