@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from analytic.learner import AnalyticLearner
@@ -25,7 +26,13 @@ def feature_format_of(run: Run, dataset: Dataset) -> RowFormat:
     """Return the format of features: stated, or one that covers all training rows; that of columns agreed on."""
     if run.agreement:
         return agreed_format(len(dataset.x_train))
-    return RowFormat.parse(run.format) if run.format else RowFormat.covering(dataset.x_train)
+    return RowFormat.parse(run.format) if run.format else _covering(dataset)
+
+
+@lru_cache(maxsize=1)
+def _covering(dataset: Dataset) -> RowFormat:
+    """The format that holds every training row, which reads them all; each part of a run asks for it."""
+    return RowFormat.covering(dataset.x_train)
 
 
 def target_format_of(run: Run, dataset: Dataset) -> RowFormat:

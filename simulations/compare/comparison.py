@@ -145,13 +145,21 @@ class Progress:
     tick: Callable[[], None] = lambda: None
 
 
-def compare(dataset: Dataset, tasks: Sequence[Task], progress: Progress | None = None) -> Comparison:
+def compare(
+    dataset: Dataset, tasks: Sequence[Task], progress: Progress | None = None, *, federated_float64: bool = True
+) -> Comparison:
     """Execute every run, after settings of the tasks that try some were chosen.
+
+    Args:
+        dataset: the rows.
+        tasks: the runs.
+        progress: what is called as they go on.
+        federated_float64: whether to find out how far federations in float64 end from the pooled model.
 
     Raises:
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
-    progress, pooled = progress or Progress(), Pooled(dataset)
+    progress, pooled = progress or Progress(), Pooled(dataset, federated_float64=federated_float64)
     for task in tasks:
         for run in (*task.runs, *map(task.runs[0].with_settings, task.trials)):
             check(run, dataset)
