@@ -32,8 +32,8 @@ mutants: $(VENV)/.all         ## how many small faults of the core the tests not
 elsewhere: $(VENV)/.all       ## the same bits on an emulated ARM64: Debian, as root, qemu-user-static and debootstrap
 	.ci/elsewhere
 
-bench: $(VENV)/.all           ## speed and size beside floors and peers; takes long (python -m benchmarks --quick: small sizes)
-	$(BIN)/python -m benchmarks
+bench: $(VENV)/.all           ## speed and size beside floors and peers, into docs/explanation/performance.md; takes long
+	$(BIN)/python -m benchmarks --page docs/explanation/performance.md
 
 sizes: $(VENV)/.all           ## files, lines, functions, arrows and floors of every package
 	$(BIN)/python tests/house_report.py

@@ -26,9 +26,10 @@ WRONG = [
     ("--runs 4", "--runs: needs a whole number of at least 5, not '4'"),
     ("--sections a,z", "--sections: needs letters out of a,b,c,d,e,f,g,h,i with commas between, not 'a,z'"),
     ("--json folder", "it is a folder; name a file in it"),
+    ("--page page.md", "--page: needs a page with a line '## Results', below which it is replaced; .*page.md has none"),
 ]
 
-LONG = ("--json bench.json", "--sections a,c,d")
+LONG = ("--json bench.json --page docs/explanation/performance.md", "--sections a,c,d")
 """Examples of the help that are read but not run: they take minutes."""
 
 
