@@ -118,7 +118,7 @@ def errors(spec: MeanSpec, clients: dict[int, Client], mean: MeanResult) -> dict
     }
 
 
-@examples(1)
+@examples(4)
 @given(data=st.data(), spec=specs())
 def test_the_mean_is_exact_within_the_bound_that_was_printed_before(data: st.DataObject, spec: MeanSpec) -> None:
     clients = data.draw(clients_of(spec))
@@ -136,6 +136,29 @@ def test_the_mean_is_exact_within_the_bound_that_was_printed_before(data: st.Dat
         assert isinstance(mean.arrays[name], np.ndarray)
         assert mean.arrays[name].shape == shape
         assert mean.arrays[name].dtype == np.float64
+
+
+def test_the_printed_bound_holds_in_a_thousand_random_trainings() -> None:
+    """Heavy tails, weights of all sizes and lost clients; the exact mean is of rational numbers. Seed 42."""
+    rng = np.random.default_rng(42)
+    for case in range(1000):
+        n, max_weight = int(rng.integers(1, 7)), int(rng.choice([1, 40, 2000]))
+        spec = MeanSpec(
+            shapes=(("w", (2,)), ("b", ())),
+            exponents=(int(rng.integers(-12, 9)), int(rng.integers(-12, 9))),
+            n_clients=n,
+            max_weight=max_weight,
+            entry_bytes=int(rng.choice([2, 3, 4])),
+            rounding=str(rng.choice(["stochastic", "nearest"])),  # type: ignore[arg-type]
+        )
+        printed, clients = spec.error_bound(), dict[int, Client]()
+        for party in sorted(rng.choice(n, size=int(rng.integers(1, n + 1)), replace=False) + 1):
+            w, b = (np.ldexp(rng.standard_t(2, size), e - 3) for size, e in zip((2, ()), spec.exponents, strict=True))
+            clients[int(party)] = {"w": w, "b": np.asarray(b)}, int(rng.integers(1, max_weight + 1)), {}
+        mean = mean_of(spec, clients)
+        for name, error in errors(spec, clients, mean).items():
+            assert error <= Fraction(mean.error_bound[name]), case
+            assert mean.error_bound[name] <= printed[name]
 
 
 def test_the_bound_is_reached_so_it_is_no_larger_than_it_must_be() -> None:
