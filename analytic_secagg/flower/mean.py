@@ -54,7 +54,7 @@ from analytic_secagg.mean.terms import MeanTerms, Model
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import REASONS, Refusal, UnreachableError, WireError
 from analytic_secagg.site.site_file import SiteFile
-from secagg import ClientPolicy, MeanResult, PartyId, SecureSumError
+from secagg import ClientPolicy, MeanResult, MeanSpec, PartyId, SecureSumError
 
 __all__ = ["MeanTerms", "SecureMean", "SecureMeanMod"]
 
@@ -221,7 +221,7 @@ class SecureMean(Strategy):
             )
             return None, None
         _tell(mean)
-        if self._terms.carry_scales:
+        if self._terms.carry_scales and isinstance(opened.secure.spec, MeanSpec):
             self._exponents = opened.secure.spec.next_round(mean).exponents
         arrays, metrics = self.strategy.aggregate_train(server_round, [opened.reply(mean, self._terms)])
         if arrays is not None:
@@ -411,14 +411,22 @@ class SecureMeanMod:
             survivors, and for no identities.
         min_change: fewest clients by which the cohorts of two means may differ where they differ at all; 1 permits any
             change (``analytic_secagg.mean.participation``).
+        ledger: the file that private means are charged to; None takes that of the node's site.
 
     Example:
         >>> from flwr.clientapp import ClientApp
         >>> app = ClientApp(mods=[SecureMeanMod(MeanTerms(max_weight=500))])
     """
 
-    def __init__(self, terms: MeanTerms, *, policy: ClientPolicy | None = None, min_change: int = 1) -> None:
-        self._terms, self._policy, self._min_change = terms, policy, min_change
+    def __init__(
+        self,
+        terms: MeanTerms,
+        *,
+        policy: ClientPolicy | None = None,
+        min_change: int = 1,
+        ledger: Path | None = None,
+    ) -> None:
+        self._terms, self._policy, self._min_change, self._ledger = terms, policy, min_change, ledger
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer a message of a secure mean, or let the app answer what is no training."""
@@ -452,7 +460,7 @@ class SecureMeanMod:
     def _client(self, context: Context) -> MeanClient:
         named = context.node_config.get("site")
         site = None if named is None else SiteFile.read(Path(str(named)))
-        return MeanClient(self._terms, policy=self._policy, site=site, min_change=self._min_change)
+        return MeanClient(self._terms, policy=self._policy, site=site, min_change=self._min_change, ledger=self._ledger)
 
 
 def _state(context: Context) -> Any:

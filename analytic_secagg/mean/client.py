@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from secagg import (
     os_entropy,
 )
 from secagg.committee import SealingKey
+from secagg.dp import Ledger, PrivateMeanSpec
+from secagg.dp.noisy_sum import NOISY
 from secagg.primitives.boxes import BoxKey
 from secagg.sessions import ClientInput
 
@@ -51,6 +54,7 @@ class MeanClient:
         site: the node's file; with it messages are signed, and its roster says who may take part. None trusts the
             server not to lie.
         min_change: fewest clients by which cohorts of successive means may differ (``ParticipationLog``).
+        ledger: the file that private means are charged to (``secagg.dp.Ledger``); None takes the site's.
 
     Example:
         >>> from analytic_secagg.mean.server import MeanRound
@@ -75,8 +79,9 @@ class MeanClient:
         policy: ClientPolicy | None = None,
         site: SiteFile | None = None,
         min_change: int = 1,
+        ledger: Path | None = None,
     ) -> None:
-        self._terms, self._site, self._min_change = terms, site, min_change
+        self._terms, self._site, self._min_change, self._ledger = terms, site, min_change, ledger
         self._policy = policy or _default_policy(terms, site)
 
     def answer(self, stage: str, plan: bytes, party: PartyId, content: bytes, state: State) -> bytes:
@@ -141,6 +146,8 @@ class MeanClient:
         with self._log(state) as log:
             this = Participation(session=plan.session, model=plan.model, clients=plan.members)
             log.check(this)
+            if isinstance(spec, PrivateMeanSpec):
+                self._open_ledger().charge(spec.release, session_id=bytes.fromhex(plan.session))
             log.note(this)
         if self._terms.mode == "masked":
             return self._go_on(content, state, lambda: vector)
@@ -155,14 +162,18 @@ class MeanClient:
         helper = {} if not self._helpers else {"helper": self._helpers[0].party}
         return helper | ({} if self._site.client is None else {"client": self._site.client.party})
 
-    def _sum(self, plan: bytes) -> tuple[MeanSpec, SumProtocol]:
+    def _sum(self, plan: bytes) -> tuple[MeanSpec | PrivateMeanSpec, SumProtocol]:
         return MeanPlan.from_bytes(plan).sum(self._terms, None if self._site is None else self._site.roster)
 
     def _begin(self, plan: bytes, party: PartyId, state: State) -> None:
         """Join a round, if this node's policy and its log allow it."""
         said = MeanPlan.from_bytes(plan)
-        _, sum_ = self._sum(plan)
-        self._policy.check(sum_)
+        spec, sum_ = self._sum(plan)
+        if isinstance(spec, PrivateMeanSpec):
+            self._policy.check(sum_, [spec.release] * spec.privacy.rounds)
+            self._open_ledger().check([spec.release])
+        else:
+            self._policy.check(sum_)
         with self._log(state) as log:
             log.check(Participation(session=said.session, model=said.model, clients=said.members))
         own = party if self._site is None else self._numbers().get("client")
@@ -199,12 +210,26 @@ class MeanClient:
         return said or b""
 
     def _vector(
-        self, spec: MeanSpec, before: Model, after: Model, weight: Any, metrics: Mapping[str, Any]
+        self, spec: MeanSpec | PrivateMeanSpec, before: Model, after: Model, weight: Any, metrics: Mapping[str, Any]
     ) -> IntVector:
         if {name: array.shape for name, array in before.items()} != {name: a.shape for name, a in after.items()}:
             raise UsageError("the app must return arrays of the names and shapes that it was sent")
         updates = {name: np.subtract(after[name], before[name], dtype=np.float64) for name in before}
+        if isinstance(spec, PrivateMeanSpec):
+            return spec.vector(updates)
         return spec.vector(updates, weight=weight, metrics={name: metrics[name] for name in self._terms.metrics})
+
+    def _open_ledger(self) -> Ledger:
+        """Return the account of what this node's updates have cost, which every private mean is charged to."""
+        if self._ledger is not None:
+            return Ledger.open(self._ledger)
+        ledger = None if self._site is None else self._site.ledger
+        if ledger is None:
+            raise UsageError(
+                "a private mean is charged to a ledger and this node has none: state [privacy] in its site's file, or "
+                "give the mod a ledger"
+            )
+        return ledger
 
     def _log(self, state: State) -> AbstractContextManager[ParticipationLog]:
         if self._site is None:
@@ -247,9 +272,8 @@ def forget(state: State) -> None:
 
 def _default_policy(terms: MeanTerms, site: SiteFile | None) -> ClientPolicy:
     if site is None:
-        return ClientPolicy(
-            modes=frozenset({terms.mode}), min_corruption=0.0, min_corrupt_helpers=terms.corrupt_helpers
-        )
+        mode = terms.mode if terms.privacy is None else f"{terms.mode}{NOISY}"
+        return ClientPolicy(modes=frozenset({mode}), min_corruption=0.0, min_corrupt_helpers=terms.corrupt_helpers)
     helper = MODES[terms.mode].helper
     return replace(site.policy, helpers=site.roster.listed(helper) if helper is not None else {})
 

@@ -15,6 +15,7 @@ from analytic_secagg.session_config import SessionConfig
 from analytic_secagg.site.roster import Roster
 from secagg import MeanSpec, PartyId, SumProtocol
 from secagg.config import MAX_CLIENTS
+from secagg.dp import NoisySum, PrivateMeanSpec
 from secagg.encoding import length_prefixed
 
 
@@ -82,7 +83,7 @@ class MeanPlan:
         """Return the plan of a committee whose helpers announced these keys."""
         return replace(self, helpers=tuple((party, key.hex()) for party, key in sorted(keys.items())))
 
-    def spec(self, terms: MeanTerms) -> MeanSpec:
+    def spec(self, terms: MeanTerms) -> MeanSpec | PrivateMeanSpec:
         """Return the mean of the round.
 
         Raises:
@@ -90,7 +91,7 @@ class MeanPlan:
         """
         return terms.spec(self.shapes, len(self.members), self.exponents if terms.carry_scales else ())
 
-    def sum(self, terms: MeanTerms, roster: Roster | None) -> tuple[MeanSpec, SumProtocol]:
+    def sum(self, terms: MeanTerms, roster: Roster | None) -> tuple[MeanSpec | PrivateMeanSpec, SumProtocol]:
         """Return the mean of the round, and its sum.
 
         Args:
@@ -105,7 +106,7 @@ class MeanPlan:
         received = (bytes.fromhex(self.model), bytes.fromhex(self.options), *(name.encode() for name in self.members))
         announced = {party: bytes.fromhex(key) for party, key in self.helpers}
         setup = SessionConfig(
-            layout=spec.layout,
+            layout=spec.masked_layout if isinstance(spec, PrivateMeanSpec) else spec.layout,
             clients=self.parties,
             session_id=bytes.fromhex(self.session),
             context=hashlib.sha256(length_prefixed(*received)).digest(),
@@ -115,7 +116,10 @@ class MeanPlan:
         )
         if roster is not None:
             setup = self._with_identities(setup, terms, roster)
-        return spec, MODES[terms.mode].make(setup)
+        sum_ = MODES[terms.mode].make(setup)
+        if isinstance(spec, PrivateMeanSpec):
+            sum_ = NoisySum(protocol=sum_, layout=spec.layout, noise=spec.noise)
+        return spec, sum_
 
     def _with_identities(self, setup: SessionConfig, terms: MeanTerms, roster: Roster) -> SessionConfig:
         if terms.carry_scales:

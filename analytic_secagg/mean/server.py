@@ -81,9 +81,7 @@ class MeanRound:
         if helpers := self.helpers:
             keys = dict(ask(KEY, b"", dict.fromkeys(helpers, b"")))
             if missing := sorted({*helpers} - keys.keys()):
-                raise UnreachableError(
-                    f"a committee needs a key of each helper, and none came of {missing[:10]}"
-                )
+                raise UnreachableError(f"a committee needs a key of each helper, and none came of {missing[:10]}")
             self._plan = self._plan.with_helpers(keys)
         _, sum_ = self._plan.sum(self._terms, None if self._server is None else self._server.roster)
         secrets = PartySecrets(identity=None if self._server is None else self._server.identity)

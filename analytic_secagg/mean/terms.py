@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from analytic_secagg.errors import UsageError
 from secagg import MeanSpec
+from secagg.dp import MeanPrivacy, PrivateMeanSpec
 
 Model = Mapping[str, NDArray[Any]]
 """Arrays by name."""
@@ -38,6 +39,8 @@ class MeanTerms:
         corrupt_helpers: of these helpers, how many may collude with the server.
         carry_scales: whether each round takes its scales from the mean before it (``MeanSpec.next_round``), beginning
             with ``clip`` in four bytes. The server names them, so it must be semi-honest: refused with a roster.
+        privacy: what the whole training promises to each client; None adds no noise. The mean then counts every client
+            alike, so ``max_weight`` is 1, and no metrics are released.
 
     Example:
         >>> MeanTerms(max_weight=500, metrics=("train_loss",)).spec((("w", (2,)),), 10).layout.wire_bytes
@@ -57,6 +60,7 @@ class MeanTerms:
     helpers: int = 4
     corrupt_helpers: int = 1
     carry_scales: bool = False
+    privacy: MeanPrivacy | None = None
 
     def __post_init__(self) -> None:
         if type(self.weighted_by) is not str or self.weighted_by in self.metrics:
@@ -66,12 +70,18 @@ class MeanTerms:
             )
         if self.mode not in ("masked", "committee"):
             raise UsageError(f"mode is masked or committee, not {self.mode!r}")
+        if self.privacy is not None and (self.max_weight != 1 or self.metrics or self.carry_scales):
+            raise UsageError(
+                "a private mean counts every client alike and releases nothing beside: state max_weight=1, no metrics "
+                "and no carry_scales"
+            )
         names = self.clip if isinstance(self.clip, Mapping) else ("an array's name",)
-        self.spec(tuple((name, ()) for name in names), 1)
+        if self.privacy is None:
+            self.spec(tuple((name, ()) for name in names), 1)
 
     def spec(
         self, shapes: tuple[tuple[str, tuple[int, ...]], ...], n_clients: int, exponents: tuple[int, ...] = ()
-    ) -> MeanSpec:
+    ) -> MeanSpec | PrivateMeanSpec:
         """Return the mean of updates of a model with these float arrays.
 
         Args:
@@ -79,6 +89,10 @@ class MeanTerms:
             n_clients: size of the cohort.
             exponents: the round's scales where they are carried; empty in a first round, and where they are not.
         """
+        if self.privacy is not None:
+            return PrivateMeanSpec(
+                shapes=shapes, n_clients=n_clients, privacy=self.privacy, entry_bytes=self.entry_bytes
+            )
         first = MeanSpec.of(
             {name: np.broadcast_to(np.float64(0), shape) for name, shape in shapes},
             n_clients=n_clients,

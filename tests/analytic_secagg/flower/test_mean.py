@@ -9,6 +9,7 @@ import json
 import re
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import REASONS, Refusal
 from analytic_secagg.trial import Trial
 from secagg import ConfigurationError
+from secagg.dp import Budget, Ledger, MeanPrivacy
 from secagg.ring import RingVector
 from secagg.wire import MessageType, carries_vector, message_type
 
@@ -77,11 +79,17 @@ class NodesInThisProcess(InProcessGrid):
         task: ClientAppCallable = train,
         trial: Trial | None = None,
         min_change: int = 1,
+        ledger: Path | None = None,
     ) -> None:
+        """``ledger``: a file for all nodes, or a folder with one for each."""
         sites = {node: {} if trial is None else {"site": str(trial.site(n) / "site.toml")} for n, node in NUMBERED}
         super().__init__(sites)
-        self.app = ClientApp(mods=[SecureMeanMod(terms, min_change=min_change)] if secure else [])
-        self.app.train()(task)
+        self.apps = {}
+        for node in ROWS:
+            own = ledger / str(node) if ledger is not None and ledger.is_dir() else ledger
+            app = ClientApp(mods=[SecureMeanMod(terms, min_change=min_change, ledger=own)] if secure else [])
+            app.train()(task)
+            self.apps[node] = app
         self.gone = is_gone
         self.states = {node: RecordDict() for node in ROWS}
         self.seen: list[Message] = []
@@ -94,7 +102,7 @@ class NodesInThisProcess(InProcessGrid):
         arrived.content = copy.deepcopy(message.content)
         config: Any = dict(self._configs[node])
         context = Context(run_id=1, node_id=node, node_config=config, state=self.states[node], run_config={})
-        self.seen.append(self.app(arrived, context))
+        self.seen.append(self.apps[node](arrived, context))
         return self.seen[-1]
 
 
@@ -199,6 +207,32 @@ def test_carried_scales_train_the_same_model_in_three_bytes(caplog: pytest.LogCa
     assert "beyond the clip" not in caplog.text
     with pytest.raises(UsageError, match="need a semi-honest one"):
         trained(NodesInThisProcess(secure=True, terms=carried, trial=trial), carried, server=server_of(trial))
+
+
+def test_private_means_are_charged_at_each_node_before_its_vector_leaves(tmp_path: Path) -> None:
+    """Two rounds cost no more than was asked for, a third is refused, and so is a node without a ledger."""
+    privacy = MeanPrivacy(norm=2.0, epsilon=8.0, delta=1e-5, rounds=2)
+    terms = MeanTerms(max_weight=1, privacy=privacy)
+    budget = Budget(epsilon=8.0, delta=1e-5, unit="client", adjacency="add-remove", population="everybody")
+    ledger = Ledger.create(tmp_path / "ledger", budget)
+    nodes = NodesInThisProcess(secure=True, terms=terms, trial=None, ledger=tmp_path / "ledger")
+    assert sorted(trained(nodes, terms, 2).train_metrics_clientapp) == []  # one file for five nodes: five charges
+    shared = ledger.spent()
+    assert shared is not None
+    assert shared.epsilon <= 8.0
+    nodes = NodesInThisProcess(secure=True, terms=terms, ledger=tmp_path)
+    for node in ROWS:
+        Ledger.create(tmp_path / str(node), budget)
+    result = trained(nodes, terms, 3)
+    assert result.arrays["w"].numpy().shape == (4,)
+    for node in ROWS:
+        spent = Ledger.open(tmp_path / str(node)).spent()
+        assert spent is not None
+        assert (spent.releases, spent.epsilon <= 8.0) == (2, True)
+    assert {reply.error.code for reply in nodes.seen[-len(ROWS) :]} == {Refusal.DECLINED}
+    assert len(trained(NodesInThisProcess(secure=True, terms=terms), terms, 1).arrays) == 0
+    with pytest.raises(UsageError, match="counts every client alike"):
+        MeanTerms(max_weight=2, privacy=privacy)
 
 
 def test_vectors_are_added_as_they_come() -> None:
