@@ -19,6 +19,7 @@ from analytic_secagg.errors import UsageError
 from benchmarks import learning
 from benchmarks.liars import BY_LIARS
 from benchmarks.masked_client import MASKING, WHOLE_CLIENT, WIRE_BYTES
+from benchmarks.means import MEANS
 from benchmarks.measure import Figure, Row, Section, Settings, Spread, describe_machine, one_thread, spaced
 from benchmarks.sessions import BY_COHORT_SIZE, BY_MODE
 from simulations.command_line.progress import SILENT_SECONDS
@@ -34,6 +35,7 @@ SECTIONS: Mapping[str, Section] = {
         BY_COHORT_SIZE,
         BY_MODE,
         BY_LIARS,
+        MEANS,
     )
 }
 """Every section by its letter."""
