@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import json
+import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
@@ -547,3 +552,44 @@ def test_updates_that_cancel_are_clipped_and_counted_only_after_some_rounds() ->
         clipped.append(mean.clipped.get("w", 0))
         spec = spec.next_round(mean)
     assert clipped == [0, 0, 0, 1, 0]
+
+
+# --- published vectors ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[1] / "vectors" / "mean").iterdir()), ids=lambda p: p.stem
+)
+def test_a_second_implementation_says_the_published_vectors(path: Path) -> None:
+    """By rational numbers and the description in docs/reference/wire-format.md, with no code of the library."""
+    run = json.loads(path.read_text(encoding="utf-8"))
+    for client in run["clients"].values():
+        assert list(_encoded_slowly(run, client)) == client["vector"]
+
+
+def _encoded_slowly(run: dict[str, Any], client: dict[str, Any]) -> Iterator[int]:
+    """Values of arrays, then of metrics, then how many of each were clipped, then the weight."""
+
+    def scale(entry_bytes: int) -> int:
+        room = (2 ** (8 * entry_bytes - 1) - 1) // run["n_clients"]
+        return max(k for k in range(64) if run["max_weight"] * 2**k <= room)
+
+    key = bytes.fromhex(client["entropy"])
+    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor() if key else None
+    arrays = zip(run["shapes"], run["exponents"], strict=True)
+    fields = [(client["arrays"][name], exponent, scale(run["entry_bytes"])) for (name, _), exponent in arrays]
+    fields += [([client["metrics"][name]], 20, scale(6)) for name in run["metrics"]]
+    clipped = []
+    for values, exponent, k in fields:
+        clip, n_clipped = Fraction(2) ** exponent, 0
+        draws = stream.update(bytes(4 * len(values))) if stream else b""
+        for place, value in enumerate(Fraction(float.fromhex(text)) for text in values):
+            n_clipped += abs(value) > clip
+            exact = client["weight"] * max(min(value, clip), -clip) * Fraction(2) ** (k - exponent)
+            if not stream:
+                yield round(exact)  # to the even one of two that are as near
+                continue
+            chance = round((exact - math.floor(exact)) * 2**32)
+            yield math.floor(exact) + (int.from_bytes(draws[4 * place : 4 * place + 4], "little") < chance)
+        clipped.append(n_clipped)
+    yield from [*clipped, client["weight"]]
