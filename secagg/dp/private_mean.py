@@ -37,15 +37,15 @@ from secagg.mean import MeanResult
 from secagg.sessions import SumResult
 
 _FACTOR = {"add-remove": 1, "replace-one": 2}
-"""How far one client moves a sum, in clipped norms."""
+"""Largest change of a sum by one client, in clipped norms."""
 
 _SAFE = 1 - 2.0**-40
-"""What clipping aims at, so that no float64 rounding of the norm lets a vector beyond it."""
+"""Target of clipping, so that no float64 rounding of the norm lets a vector beyond it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanPrivacy:
-    """What a training with private means promises to each client.
+    """Promise of a training with private means to each client.
 
     Args:
         norm: C, the L2 norm to which a client's whole update is clipped.
@@ -76,7 +76,7 @@ class MeanPrivacy:
 
     @property
     def rho(self) -> Fraction:
-        """What one round may cost.
+        """Return the largest cost of one round.
 
         It follows from zCDP. The Gaussian curve would allow a little more, but over millions of numbers its slack for
         rounding to a lattice is more than it gains.
@@ -159,7 +159,7 @@ class PrivateMeanSpec:
 
     @property
     def guarantee(self) -> PrivacyGuarantee:
-        """What all rounds together cost, deviations from ideal noise included."""
+        """Privacy cost of all rounds together, deviations from ideal noise included."""
         return guarantee([self.release] * self.privacy.rounds, self.privacy.delta)
 
     @property
@@ -178,7 +178,7 @@ class PrivateMeanSpec:
         return sigma * math.sqrt(self.layout.size) / n / self.privacy.norm
 
     def explain(self) -> str:
-        """Return what the mean costs and how much noise it has, in words and numbers, before the run."""
+        """Return the cost of the mean and how much noise it has, in words and numbers, before the run."""
         promise, ratio = self.privacy, self.noise_norm()
         return "\n".join(
             [

@@ -18,6 +18,7 @@ pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secag
 
 from flwr.app import Context, Error, Message, RecordDict
 from loopback_deployment import Deployment
+from support.page_diffs import applied
 
 from analytic_secagg.flower.rehearsal import NODE_GONE, InProcessGrid
 
@@ -25,21 +26,6 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "how-to" / "average-with-flower.md").read_text(encoding="utf-8")
 N_NODES, LOST = 4, 3
 ONLY, DIFF, IDENTITIES = (re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL) for kind in ("python", "diff", "diff"))
-
-
-def applied(app: str, diff: str) -> str:
-    """The app with a diff's lines in place of those that it takes away, or after the line that it names."""
-    lines, place = app.splitlines(), 0
-    for line in diff.splitlines():
-        mark, text = line[0], line[1:]
-        if mark == "+":
-            lines.insert(place, text)
-            place += 1
-        else:
-            place = lines.index(text) + (mark == " ")
-            if mark == "-":
-                del lines[place]
-    return "\n".join(lines) + "\n"
 
 
 PLAIN = ONLY[0]
