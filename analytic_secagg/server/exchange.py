@@ -207,15 +207,36 @@ class Exchange:
             yield
         except TooFewSurvivorsError as error:
             raise TooFewSurvivorsError(
-                stage=error.stage, needed=error.needed, came=error.came, cohort=error.cohort, advice=self._account
+                stage=error.stage,
+                needed=error.needed,
+                came=error.came,
+                cohort=error.cohort,
+                advice=self._account(error),
             ) from error
         except HelperMissingError as error:
-            raise HelperMissingError(missing=error.missing, needed=error.needed, advice=self._account) from error
+            raise HelperMissingError(missing=error.missing, needed=error.needed, advice=self._account(error)) from error
         except UnreachableError as error:
-            raise UnreachableError(f"{error}. {self._account}") from error
+            raise UnreachableError(f"{error}. {self._account(error)}", n_needed=error.n_needed) from error
+
+    def may_still_end(self, error: BaseException) -> bool:
+        """Return whether a sum that failed can go on: those whom it lacks gave no answer, and did not refuse.
+
+        Args:
+            error: what it failed with.
+        """
+        if isinstance(error, TooFewSurvivorsError):
+            return error.came + self.n_away >= error.needed
+        if isinstance(error, HelperMissingError):
+            nodes = {self.node_of.get(party) for party in error.missing}
+            return any(self._silent.get(node, (0, Refusal.DECLINED))[1] is None for node in nodes if node is not None)
+        return isinstance(error, UnreachableError) and self.n_away >= error.n_needed
 
     @property
-    def _account(self) -> str:
+    def n_away(self) -> int:
+        """Number of nodes that gave no answer in this sum, not even a refusal."""
+        return sum(refusal is None for _, refusal in self._silent.values())
+
+    def _account(self, error: BaseException) -> str:
         """What the nodes did in this sum, in one or two sentences, with what to do."""
         classes = Counter(refusal for _, refusal in self._silent.values())
         n_away = classes.pop(None, 0)
@@ -225,8 +246,10 @@ class Exchange:
             if code is not None
         ]
         said = f"Of {len(self._met)} nodes {', '.join([f'{n_away} did not answer', *(refused or ['none refused'])])}."
+        if self.may_still_end(error):
+            return f"{said} Start the run again with the same settings once they can be reached: it goes on if it can"
         if n_away:
-            return f"{said} Start a new session with the parties that are reachable"
+            return f"{said} Too few would be left if all of them answered"
         if not refused:
             return f"{said} A party that takes no part leaves its message out: its site's own log says why"
         return said

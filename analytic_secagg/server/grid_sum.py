@@ -50,25 +50,39 @@ def run_sum(
     return sum_.resume() if sum_.has_begun else sum_.begin(proposal)
 
 
+def can_certify(proposal: TrainingProposal, server: ServerFile) -> bool:
+    """Return whether a failure of this sum can be certified.
+
+    Raises:
+        WireError, ConfigurationError, FederationError: as ``Session.of``.
+    """
+    return _failure(proposal, server)[1] is not None
+
+
 def certify(
     proposal: TrainingProposal,
     server: ServerFile,
     exchange: SessionExchange,
     deadlines: Deadlines,
     addresses: NodeAddresses,
-) -> bytes | None:
-    """Return the proof that a sum failed, empty where too few helpers certify it; None where the mode has no proofs.
+) -> bytes:
+    """Return the proof that a sum failed; empty where too few helpers certify it, or the mode has no proofs.
 
     It needs nothing of the sum's session, so that a server which was started again can ask for it.
     """
-    protocol = Session.of(proposal, server.roster).protocol
-    if (failure := protocol.failure(secrets=PartySecrets(identity=server.identity))) is None:
-        return None
+    protocol, failure = _failure(proposal, server)
+    if failure is None:
+        return b""
     try:
         _Rounds(protocol, failure, exchange, deadlines, addresses).request(failure.requests())
     except DeploymentError:
         return b""  # the nodes cannot be reached, which is told elsewhere
     return failure.proof
+
+
+def _failure(proposal: TrainingProposal, server: ServerFile) -> tuple[SumProtocol, FailureSession | None]:
+    protocol = Session.of(proposal, server.roster).protocol
+    return protocol, protocol.failure(secrets=PartySecrets(identity=server.identity))
 
 
 class _Rounds:
@@ -194,12 +208,14 @@ class GridSum(_Rounds):
         self._addresses.n_invited = min(len(contents), n_parties)
         deadlines = replace(self._deadlines, of=self._addresses.n_invited, complete=self._is_everybody_here)
         self._exchange.ask("INVITATION", INVITE, contents, self._take_first, deadlines)
-        needed = len(self._helpers) - self._protocol.guarantee.helper_dropout_tolerance
-        if len(missing := self._helpers_missing()) > self._protocol.guarantee.helper_dropout_tolerance:
+        spare = self._protocol.guarantee.helper_dropout_tolerance
+        if len(missing := self._helpers_missing()) > spare:
             raise UnreachableError(
                 f"{len(missing)} of the {len(self._helpers)} helpers did not answer (party "
-                f"{', '.join(map(str, missing))}); without {needed} of them no total can be released. Start their "
-                "nodes, or read in their logs why they declined (a node's reason stands above), and run again"
+                f"{', '.join(map(str, missing))}); without {len(self._helpers) - spare} of them no total can be "
+                "released. Start their nodes, or read in their logs why they declined (a node's reason stands above), "
+                "and run again",
+                n_needed=len(missing) - spare,
             )
         self._store.keep_addresses(self._addresses)
         return self._finish()

@@ -47,6 +47,10 @@ Outcome = tuple[str, str]
 """The kind of the error that a run ended with, and its reason; both empty for a model."""
 
 
+class NotStoredError(DeploymentError):
+    """The state of a run cannot be read or written. What was stored before stays, and the run can go on with it."""
+
+
 class StoppedRunError(DeploymentError):
     """A run had failed before its server was started again.
 
@@ -118,7 +122,7 @@ class RunStore:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             database = sqlite3.connect(path, timeout=wait_seconds, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
-            raise DeploymentError(f"cannot keep the state of a run in {folder}: {error}; free space there") from error
+            raise NotStoredError(f"cannot keep the state of a run in {folder}: {error}; free space there") from error
         try:
             store = cls(database, path)
             with store._explained():
@@ -288,10 +292,10 @@ class RunStore:
             yield
         except sqlite3.Error as error:
             if "locked" in str(error):
-                raise DeploymentError(
+                raise NotStoredError(
                     f"another process works on the run in {self._path.parent}; end that one, or wait for it"
                 ) from error
-            raise DeploymentError(
+            raise NotStoredError(
                 f"the state of the run cannot be stored in {self._path}: {error}. Where the disk is full, free space "
                 "and start the server again with the same command; where the file is damaged, rows that a sum of this "
                 "run may have used stay used, and their owners can allow one more total (further_totals)"
