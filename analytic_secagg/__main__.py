@@ -12,6 +12,7 @@ from typing import Any
 
 from analytic.extensions import Group, find, installed
 from analytic.model_files import load_model
+from analytic_secagg.abandon_command import COMMAND as ABANDON
 from analytic_secagg.change_command import COMMAND as CHANGE
 from analytic_secagg.console.arguments import file
 from analytic_secagg.console.command_parser import run_commands, run_program
@@ -140,6 +141,7 @@ COMMANDS: tuple[Command[Any], ...] = (
     SCHEMA,
     PROFILE,
     *SITE,
+    ABANDON,
     DOCTOR,
     HEALTH,
     INSPECT,

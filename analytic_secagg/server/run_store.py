@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -145,6 +146,18 @@ class RunStore:
                     if store.has_asked and store.outcome is None:
                         found.append(path.parent)
         return found
+
+    @staticmethod
+    def prune(output: Path, n_kept: int) -> None:
+        """Remove the folders of all runs that have ended but the newest. One that has not ended stays.
+
+        Args:
+            output: the server's folder of all runs.
+            n_kept: how many stay.
+        """
+        ended = sorted(filter(_is_over, output.glob(f"*/{FILE}")), key=lambda path: path.stat().st_mtime_ns)
+        for path in ended[:-n_kept]:
+            shutil.rmtree(path.parent, ignore_errors=True)
 
     def begin(self, plan: Mapping[str, Any], *, moment: str) -> bool:
         """Begin a run, or go on with the one that was left unfinished; return whether it goes on.

@@ -93,10 +93,13 @@ def train(
             training.wait_for_nodes()
             if not goes_on:
                 _tell_of_failures(server, exchange, progress)
-            return training.run(folder)
+            model = training.run(folder)
         except Exception as error:
             progress.say("failed", kind=type(error).__name__, reason=str(error))
             raise
+    if server.keep_runs is not None:
+        RunStore.prune(server.output, server.keep_runs)
+    return model
 
 
 def folder_of(run_config: Mapping[str, Any], server: ServerFile, name: str) -> Path:
@@ -252,9 +255,10 @@ class Training:
         except NotStoredError as full:
             self._progress.say("not stored", reason=str(full))
             return True
+        if proposal is not None:
+            self._session = proposal.session
         if proposal is None or not with_proof:
             return False
-        self._session = proposal.session
         exchange = SessionExchange(proposal.session, self._exchange, self._progress)
         with self._exchange.accounted():
             self._failure = certify(proposal, self._server, exchange, self._deadlines, self._addresses)

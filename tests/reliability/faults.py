@@ -1,8 +1,8 @@
 """The lists of faults, and the command that runs them: ``python tests/reliability/faults.py --out results.jsonl``.
 
 The full list is at least 200 faults over all cases (modes, with and without noise) and roles, spread over the steps of
-a run; the short one is what every change runs. Each fault writes one line. ``--page FILE`` puts the table of such lines
-into a page, ``docs/reference/reliability.md``, between its two marks.
+a run; the short one is what every change runs. Each fault writes one line, and is not run again where it is there.
+``--page FILE`` puts the table of such lines into a page, ``docs/reference/reliability.md``, between its two marks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from reliability.harness import CASES, Fault, Outcome, theatre  # noqa: E402
+
+from analytic_secagg.modes import MODES  # noqa: E402
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - its folders are their owner's alone
 
@@ -75,8 +77,9 @@ SHORT = {
 }
 
 
-def full_list(*, has_helper: bool) -> Iterator[Fault]:
+def full_list(case: str) -> Iterator[Fault]:
     """The faults of the full list for a case."""
+    has_helper = MODES[CASES[case].mode].helper is not None
     for role, kinds in FULL.items():
         if role != "helper" or has_helper:
             for what, places in kinds.items():
@@ -84,12 +87,14 @@ def full_list(*, has_helper: bool) -> Iterator[Fault]:
                     yield Fault(role=role, what=what, place=place)
 
 
-def run(case: str, faults: list[Fault] | None = None) -> Iterator[dict[str, Any]]:
-    """Run faults of a case, of the full list by default, over one deployment; yield what came of each."""
+def run(case: str, faults: Sequence[Fault]) -> Iterator[dict[str, Any]]:
+    """Run faults of a case over one deployment; yield what came of each."""
+    if not faults:
+        return
     place = SHARED_MEMORY if SHARED_MEMORY.exists() else None
     with tempfile.TemporaryDirectory(dir=place) as folder, theatre(Path(folder), CASES[case]) as of:
         of.record()
-        for fault in faults or full_list(has_helper=of.helper is not None):
+        for fault in faults:
             if fault.role == "disk" and not of.has_disks:
                 continue
             came = of.suffer(fault)
@@ -155,8 +160,11 @@ def main() -> None:
         before, after = text.split(BEGIN)[0], text.split(END)[1]
         options.page.write_text(f"{before}{BEGIN}{page(lines)}{END}{after}", encoding="utf-8")
         return
+    done = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
     for case in options.case or (SHORT if options.short else CASES):
-        for line in run(case, SHORT.get(case) if options.short else None):
+        faults = SHORT[case] if options.short else list(full_list(case))
+        over = {(line["what"], line["place"]) for line in done if line["case"] == case}
+        for line in run(case, [fault for fault in faults if (fault.what, fault.place) not in over]):
             with options.out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
             print(*(line[name] for name in ("case", "what", "place", "step", "outcome", "seconds", "said")), flush=True)

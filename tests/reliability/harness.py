@@ -34,7 +34,7 @@ from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.totals import read_totals
-from analytic_secagg.trial import Trial, fitted_settings
+from analytic_secagg.trial import MIN_SURVIVORS, Trial, fitted_settings
 from secagg import PartyId
 from secagg.dp import Ledger
 
@@ -185,7 +185,7 @@ class Theatre:
                 shaken = dealt.features * self._rng.uniform(0.5, 1.0, dealt.features.shape)
                 self.rows[party] = ClientRows(shaken, dealt.targets)
                 self.trial.give_rows(party, self.rows[party])
-                _renew_budget(self.trial, party)
+                renew_budget(self.trial, party)
             self.before = self.counted()
         for host in (SERVER, *self.deployment.hosts):
             (self.trial.folder / host / "steps").write_text("")
@@ -195,7 +195,13 @@ class Theatre:
     def order(self) -> None:
         """Order the run; the same one again is one that goes on, or has ended."""
         said = {name.replace("-", "_"): value for name, value in self._settings.items()}
-        self.deployment.order(self.name, **said, round_seconds=self._deadline, join_seconds=60.0, nodes=self._n_nodes)
+        self.deployment.order(
+            self.name,
+            **said,
+            round_seconds=self._deadline,
+            join_seconds=15.0 if self.steps else 200.0,
+            nodes=self._n_nodes,
+        )
 
     @property
     def _n_nodes(self) -> int:
@@ -315,27 +321,9 @@ class Theatre:
 
     def is_right(self) -> bool:
         """Whether every total of the run is that of its survivors' rows."""
-        settings = RunSettings.of(
-            template_settings() | {name.replace("_", "-"): value for name, value in self._settings.items()}
-        )
-        federation = settings.federation(Roster.read(self.trial.folder / SERVER / "roster.toml"))
-        self.totals = read_totals(self.deployment.output(self.name) / "totals.safetensors")
-        for result in self.totals:
-            step = federation.next_sum
-            if step is None or len(result.survivors) < 3:
-                return False
-            pooled = np.sum([step.vector(self.rows[party]) for party in result.survivors], axis=0, dtype=np.int64)
-            residual = (result.total - pooled).astype(np.float64)
-            if step.noise is None:
-                is_right = not residual.any()
-            else:
-                share = step.noise.noises[step.number].share  # type: ignore[union-attr]
-                variances = np.array([np.inf, *map(float, share.variances)])[share.levels]
-                is_right = bool((residual**2 <= LARGEST_DEVIATION**2 * len(result.survivors) * variances).all())
-            if not is_right:
-                return False
-            federation.take(result)
-        return federation.next_sum is None
+        output = self.deployment.output(self.name)
+        self.totals = read_totals(output / "totals.safetensors")
+        return is_right(output, self.trial, self._settings, self.rows)
 
     def counted(self) -> dict[str, int]:
         """How many charges the ledger of each site has."""
@@ -358,6 +346,36 @@ class Theatre:
     def n_logged(self, site: str) -> int:
         """How many totals the query log of a site has."""
         return Site(SiteFile.read(self.trial.folder / site / "site.toml")).count_totals()[0]
+
+
+def is_right(output: Path, trial: Trial, settings: Mapping[str, Any], rows: Mapping[PartyId, ClientRows]) -> bool:
+    """Whether every total that a run left is that of its survivors' rows, and all are there.
+
+    Args:
+        output: the run's folder.
+        trial: its deployment.
+        settings: of the run, where they differ from the template.
+        rows: what each site held.
+    """
+    federation = RunSettings.of(template_settings() | settings).federation(
+        Roster.read(trial.folder / SERVER / "roster.toml")
+    )
+    for result in read_totals(output / "totals.safetensors"):
+        step = federation.next_sum
+        if step is None or len(result.survivors) < MIN_SURVIVORS:
+            return False
+        pooled = np.sum([step.vector(rows[party]) for party in result.survivors], axis=0, dtype=np.int64)
+        residual = (result.total - pooled).astype(np.float64)
+        if step.noise is None:
+            is_exact = not residual.any()
+        else:
+            share = step.noise.noises[step.number].share  # type: ignore[union-attr]
+            variances = np.array([np.inf, *map(float, share.variances)])[share.levels]
+            is_exact = bool((residual**2 <= LARGEST_DEVIATION**2 * len(result.survivors) * variances).all())
+        if not is_exact:
+            return False
+        federation.take(result)
+    return federation.next_sum is None
 
 
 # --- faults ---
@@ -391,8 +409,8 @@ class What:
     def watch(self, theatre: Theatre) -> None:
         """Start again who died, and let go on who stopped."""
         host = self.host(theatre)
-        if (host == SERVER and self.action == "kill") or not self.comes_back:
-            return
+        if (host == SERVER and self.action != "stop") or not self.comes_back:
+            return  # whoever waits for the run starts the server
         process = theatre.deployment.process(host)
         if process is None:
             theatre.deployment.start(host)
@@ -538,7 +556,7 @@ WHAT: dict[str, What] = {
 }
 
 
-def _renew_budget(trial: Trial, party: PartyId) -> None:
+def renew_budget(trial: Trial, party: PartyId) -> None:
     """Begin a ledger for rows that nobody has seen."""
     site = SiteFile.read(trial.site(party) / "site.toml")
     if site.privacy is not None and site.budget is not None:
@@ -562,7 +580,7 @@ def theatre(folder: Path, case: Case) -> Iterator[Theatre]:
     for path in trial.folder.glob("*-*/site.toml"):
         path.write_text(path.read_text().replace("modes = [", 'modes = ["plain", '))
     for party in trial.rows:
-        _renew_budget(trial, party)
+        renew_budget(trial, party)
     with ExitStack() as stack:
         disks = {trial.folder / SERVER / "models": 1 << 24, trial.folder / OTHER / "state": 1 << 23}
         has_disks = False not in [stack.enter_context(mounted(place, n_bytes)) for place, n_bytes in disks.items()]

@@ -1,4 +1,4 @@
-"""A party's process of the local engine that counts its steps, and at one of them dies, stops or waits.
+"""A party's process that counts its steps, and at one of them dies, stops or waits: ``role folder argument``.
 
 ``steps`` in its folder gets a line for each: a save of its state, right before or right after; an event in the run's
 log, at the server; a message that came or is answered, at a node. ``fault`` there says at which step something
@@ -51,8 +51,8 @@ class Steps:
             time.sleep(0.01)
 
 
-def serve(folder: Path, pace_seconds: float) -> None:
-    """The server's process."""
+def count_server_steps(folder: Path) -> None:
+    """Let this process, of whatever engine's server, count its steps."""
     steps, save, say = Steps(folder), RunStore._save, ProgressLog.say
 
     def saves(store: RunStore, records: Any, **options: Any) -> None:
@@ -66,11 +66,10 @@ def serve(folder: Path, pace_seconds: float) -> None:
         steps.take(f"{event} {details.get('round', details.get('sent', ''))}".strip())
 
     RunStore._save, ProgressLog.say = saves, says  # type: ignore[method-assign, assignment]
-    server.main(folder, pace_seconds)
 
 
-def answer(folder: Path, port: int) -> None:
-    """A node's process."""
+def count_node_steps(folder: Path) -> None:
+    """Let this process of a node of the local engine count its steps."""
     steps, run, handle = Steps(folder), SessionStore.run, node.handle_message
 
     def runs(store: SessionStore, statement: str, *values: object) -> Any:
@@ -88,12 +87,13 @@ def answer(folder: Path, port: int) -> None:
         return said
 
     SessionStore.run, node.handle_message = runs, handles  # type: ignore[method-assign, assignment]
-    node.main(folder, port)
 
 
 if __name__ == "__main__":
     role, place, argument = sys.argv[1:]
     if role == "server":
-        serve(Path(place), float(argument))
+        count_server_steps(Path(place))
+        server.main(Path(place), float(argument))
     else:
-        answer(Path(place), int(argument))
+        count_node_steps(Path(place))
+        node.main(Path(place), int(argument))

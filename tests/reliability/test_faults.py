@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reliability.faults import SHORT, run
+from reliability.faults import SHORT, full_list, run
 from reliability.harness import CASES, SERVER, Fault, Outcome, theatre
 
 
@@ -19,7 +19,7 @@ def test_no_fault_of_the_short_list_costs_a_total_rows_or_budget(case: str) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_no_fault_of_the_full_list_costs_a_total_rows_or_budget(case: str) -> None:
-    lines = list(run(case))
+    lines = list(run(case, list(full_list(case))))
     assert [line for line in lines if not Outcome[line["outcome"]].is_allowed] == []
     assert sum(bool(line["step"]) for line in lines) > 20
 
