@@ -227,9 +227,13 @@ class Exchange:
         if isinstance(error, TooFewSurvivorsError):
             return error.came + self.n_away >= error.needed
         if isinstance(error, HelperMissingError):
-            nodes = {self.node_of.get(party) for party in error.missing}
-            return any(self._silent.get(node, (0, Refusal.DECLINED))[1] is None for node in nodes if node is not None)
+            return any(party in self.node_of and self.is_away(party) for party in error.missing)
         return isinstance(error, UnreachableError) and self.n_away >= error.n_needed
+
+    def is_away(self, party: PartyId) -> bool:
+        """Return whether the node of a party gave no answer in this sum; one that is not known has given none."""
+        node = self.node_of.get(party)
+        return node is None or self._silent.get(node, (0, Refusal.DECLINED))[1] is None
 
     @property
     def n_away(self) -> int:
@@ -363,6 +367,10 @@ class SessionExchange:
     def everybody(self) -> list[NodeId]:
         """Return ``Exchange.everybody``."""
         return self._exchange.everybody()
+
+    def is_away(self, party: PartyId) -> bool:
+        """Return ``Exchange.is_away``."""
+        return self._exchange.is_away(party)
 
     def ask(self, title: str, kind: str, contents: Mapping[NodeId, bytes], take: Take, deadlines: Deadlines) -> None:
         """Ask as ``Exchange.ask``, with one call of ``take`` for each party in an answer."""

@@ -382,7 +382,8 @@ class Training:
         self._first = self._first or proposal
         given = (proposal, self._server, exchange, self._deadlines, self._store, self._addresses)
         if not proposal.place:
-            return run_sum(*given, self._expected)
+            expected = self._expected
+            return run_sum(*given, expected, expected if self._federation.noise is not None else frozenset())
         self._series = GridSeries(*given)
         return self._series.resume() if goes_on else self._series.run_first()
 

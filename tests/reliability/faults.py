@@ -91,6 +91,8 @@ def run(case: str, faults: Sequence[Fault]) -> Iterator[dict[str, Any]]:
     """Run faults of a case over one deployment; yield what came of each."""
     if not faults:
         return
+    git = ["git", "rev-parse", "--short=12", "HEAD"]
+    commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     place = SHARED_MEMORY if SHARED_MEMORY.exists() else None
     with tempfile.TemporaryDirectory(dir=place) as folder, theatre(Path(folder), CASES[case]) as of:
         of.record()
@@ -99,6 +101,7 @@ def run(case: str, faults: Sequence[Fault]) -> Iterator[dict[str, Any]]:
                 continue
             came = of.suffer(fault)
             yield {
+                "commit": commit,
                 "case": case,
                 "role": fault.role,
                 "what": fault.what,
@@ -115,16 +118,13 @@ def run(case: str, faults: Sequence[Fault]) -> Iterator[dict[str, Any]]:
 
 def page(lines: list[Mapping[str, Any]]) -> str:
     """Outcomes by case, and by role and kind of fault, as two tables of Markdown; faults that came too late apart."""
-    hit = [line for line in lines if line["step"]]
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
+    hit = list({(line["case"], line["what"], line["place"]): line for line in lines if line["step"]}.values())
+    commits = ", ".join(f"`{commit}`" for commit in dict.fromkeys(line["commit"] for line in hit))
     seconds = sorted(line["seconds"] for line in hit)
     said = (
-        f"{len(hit)} faults on {datetime.now(UTC):%d %B %Y} at commit `{commit}`, "
-        f"{len(lines) - len(hit)} more that came after the run had ended and are not counted. "
-        f"From the order of the run to its end, restarts included: median {seconds[len(seconds) // 2]:.0f} s, "
-        f"longest {seconds[-1]:.0f} s, on two cores that others used too."
+        f"{len(hit)} faults until {datetime.now(UTC):%d %B %Y}, at {commits}; faults that came after their run had "
+        f"ended are not counted. From the order of a run to its end, restarts included: median "
+        f"{seconds[len(seconds) // 2]:.0f} s, longest {seconds[-1]:.0f} s, on two cores with much other load."
     )
     by_case = _table("case", [(line["case"], line["outcome"]) for line in hit])
     by_kind = _table("fault", [(f"{line['role']}: {line['what']}", line["outcome"]) for line in hit])
@@ -151,6 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="a line of JSON for each fault is appended here")
     parser.add_argument("--case", action="append", choices=CASES, help="these cases alone; all if left out")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th fault of the full list alone")
     parser.add_argument("--short", action="store_true", help="the short list")
     parser.add_argument("--page", type=Path, help="write the table of what is in --out into this page, and run nothing")
     options = parser.parse_args()
@@ -162,7 +163,7 @@ def main() -> None:
         return
     done = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
     for case in options.case or (SHORT if options.short else CASES):
-        faults = SHORT[case] if options.short else list(full_list(case))
+        faults = SHORT[case] if options.short else list(full_list(case))[:: options.every]
         over = {(line["what"], line["place"]) for line in done if line["case"] == case}
         for line in run(case, [fault for fault in faults if (fault.what, fault.place) not in over]):
             with options.out.open("a", encoding="utf-8") as file:

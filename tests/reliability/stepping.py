@@ -51,6 +51,13 @@ class Steps:
             time.sleep(0.01)
 
 
+def counted(folder: Path, pythonpath: str) -> dict[str, str]:
+    """The environment in which an engine's own processes count the steps of the server in this folder."""
+    tests = Path(__file__).resolve().parents[1]
+    path = os.pathsep.join([str(tests / "reliability" / "counted"), str(tests), pythonpath])
+    return {"PYTHONPATH": path, "COUNT_STEPS_OF": str(folder)}
+
+
 def count_server_steps(folder: Path) -> None:
     """Let this process, of whatever engine's server, count its steps."""
     steps, save, say = Steps(folder), RunStore._save, ProgressLog.say

@@ -15,6 +15,7 @@ pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secag
 
 from loopback_deployment import ENVIRONMENT, Deployment
 from reliability.harness import is_right, renew_budget
+from reliability.stepping import counted
 
 from analytic_secagg.site.site_file import SiteFile
 
@@ -68,10 +69,8 @@ class KilledServerApps:
 @contextmanager
 def killed_server_apps(folder: Path, case: str) -> Iterator[KilledServerApps]:
     """A deployment of five sites, two of them helpers, with a budget each where there is noise."""
-    tests = Path(__file__).resolve().parents[2]
-    path = os.pathsep.join([str(Path(__file__).parent), str(tests), ENVIRONMENT["PYTHONPATH"]])
-    counted = {"PYTHONPATH": path, "COUNT_STEPS_OF": str(folder / "server")}
-    deployment = Deployment(folder, n_sites=5, n_helpers=2, dataset="breast_cancer", environment=counted)
+    environment = counted(folder / "server", ENVIRONMENT["PYTHONPATH"])
+    deployment = Deployment(folder, n_sites=5, n_helpers=2, dataset="breast_cancer", environment=environment)
     try:
         if "epsilon" in CASES[case]:
             for party in deployment.trial.rows:

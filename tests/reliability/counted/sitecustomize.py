@@ -1,4 +1,4 @@
-"""Python reads this when it starts, where this folder is on its path: a ServerApp that counts its steps, and dies."""
+"""Python reads this when it starts, where this folder is on its path: an engine's server counts its steps, and dies."""
 
 import os
 from pathlib import Path
