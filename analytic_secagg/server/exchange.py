@@ -188,6 +188,10 @@ class Exchange:
         self._met: set[NodeId] = set()
         self._silent: dict[NodeId, tuple[int, Refusal | None]] = {}
         """Who gave no answer in this sum, in which exchange last, and the class of reasons of who refused."""
+        self._heard: set[NodeId] = set()
+        """Who answered or refused in this sum when asked last."""
+        self.parties: frozenset[PartyId] = frozenset()
+        """Everybody who has a part in the sum at work."""
         self.node_of: dict[PartyId, NodeId] = {}
         """Node of each party, from its last valid message."""
 
@@ -202,7 +206,7 @@ class Exchange:
     @contextmanager
     def accounted(self) -> Iterator[None]:
         """Let the error of a sum say how many nodes did not answer, and how many refused for which class of reasons."""
-        self._silent = {}
+        self._silent, self._heard = {}, set()
         try:
             yield
         except TooFewSurvivorsError as error:
@@ -231,25 +235,31 @@ class Exchange:
         return isinstance(error, UnreachableError) and self.n_away >= error.n_needed
 
     def is_away(self, party: PartyId) -> bool:
-        """Return whether the node of a party gave no answer in this sum; one that is not known has given none."""
-        node = self.node_of.get(party)
-        return node is None or self._silent.get(node, (0, Refusal.DECLINED))[1] is None
+        """Return whether the node of a party said nothing in this sum: it was not there, or gave no answer."""
+        return self.node_of.get(party) not in self._heard
 
     @property
     def n_away(self) -> int:
-        """Number of nodes that gave no answer in this sum, not even a refusal."""
-        return sum(refusal is None for _, refusal in self._silent.values())
+        """Number of nodes that said nothing in this sum, not even that they refuse.
+
+        Nodes of parties count unasked; a party whose node nobody knows may be at one that refused.
+        """
+        silent = {node for node, (_, refusal) in self._silent.items() if refusal is None}
+        known = set(self.node_of.values())
+        n_unknown = 0 if self._heard - known else len(self.parties - self.node_of.keys())
+        return max(len(silent | (known - self._heard)), n_unknown)
 
     def _account(self, error: BaseException) -> str:
         """What the nodes did in this sum, in one or two sentences, with what to do."""
         classes = Counter(refusal for _, refusal in self._silent.values())
-        n_away = classes.pop(None, 0)
+        classes.pop(None, 0)
+        n_away, n_nodes = self.n_away, len(self._met | set(self.node_of.values()))
         refused = [
             f'{count} refused ("{REASONS[code]}": {REMEDIES[code]})'
             for code, count in sorted(classes.items(), key=lambda item: item[0] or 0)
             if code is not None
         ]
-        said = f"Of {len(self._met)} nodes {', '.join([f'{n_away} did not answer', *(refused or ['none refused'])])}."
+        said = f"Of {n_nodes} nodes {', '.join([f'{n_away} did not answer', *(refused or ['none refused'])])}."
         if self.may_still_end(error):
             return f"{said} Start the run again with the same settings once they can be reached: it goes on if it can"
         if n_away:
@@ -299,6 +309,7 @@ class Exchange:
                 self._sleep(POLL_SECONDS)
         missing = {*round_.waiting.values(), *round_.unasked, *round_.ask_again}
         self._lost |= missing
+        self._heard -= missing
         self._silent |= dict.fromkeys(missing, (self._number, None))
         counts = {"arrived": round_.answered, "expected": round_.asked, "bytes": round_.volume}
         self._progress.say("round closes", round=title, **counts)
@@ -333,9 +344,11 @@ class Exchange:
                 round_.ask_again[node] = self._clock() + ASK_AGAIN_SECONDS
             self._lost.add(node)
             self._silent[node] = self._number, answer.refusal
+            (self._heard.discard if answer.refusal is None else self._heard.add)(node)
             self._progress.say("node lost", round=round_.title, node=str(node), reason=answer.reason)
             return
         self._lost.discard(node)
+        self._heard.add(node)
         if self._silent.get(node, (0, None))[0] == self._number:
             del self._silent[node]
         round_.volume += round_.take(node, answer)

@@ -263,7 +263,8 @@ class Training:
         with self._exchange.accounted():
             self._failure = certify(proposal, self._server, exchange, self._deadlines, self._addresses)
         self._progress.say("failure", certified=bool(self._failure))
-        return not self._failure and self._exchange.n_away > 0
+        known = [party for party in proposal.helpers if party in self._exchange.node_of]
+        return not self._failure and any(map(self._exchange.is_away, known))
 
     def _take(self, result: SumResult) -> None:
         """Go on with a total, unless the settings' release policy refuses it."""
@@ -373,6 +374,7 @@ class Training:
         model = model_to_bytes(step.learner, step.model)
         proposal, goes_on = self._proposed(model, in_series=in_series)
         self._session, self._failure, self._is_told = proposal.session, b"", False
+        self._exchange.parties = frozenset((*proposal.clients, *proposal.helpers))
         exchange = SessionExchange(proposal.session, self._exchange, self._progress)
         if not proposal.announced:
             proposal = with_announcements(proposal, self._server, exchange, self._deadlines)

@@ -127,6 +127,10 @@ class SteppedDeployment(LocalDeployment):
 
     proxy: Proxy | None = None
 
+    @property
+    def port(self) -> int:
+        return int(self._port)
+
     def _command(self, name: str, module: str, argument: str) -> list[str]:
         if name == SITE:
             if self.proxy is None:
@@ -316,6 +320,9 @@ class Theatre:
                 self.deployment.start(host)
             else:
                 os.kill(process, signal.SIGCONT)
+        ends = time.monotonic() + LIMIT_SECONDS
+        while _n_connections(self.deployment.port) < self._n_nodes and time.monotonic() < ends:
+            time.sleep(0.2)
 
     # --- what came of it ---
 
@@ -525,6 +532,12 @@ class _ReadOnlySite(_FullSite):
         make_read_only(self._folder(theatre), is_over=True)
 
 
+def _n_connections(port: int) -> int:
+    """How many connections to a port of this host are established."""
+    ends = [line.split()[2:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(to.endswith(f":{port:04X}") and state == "01" for to, state in ends)
+
+
 def _is_stopped(process: int) -> bool:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
@@ -534,17 +547,17 @@ def _is_stopped(process: int) -> bool:
 WHAT: dict[str, What] = {
     "kill": What(SERVER),
     "stop": What(SERVER, "stop"),
-    "kill and a site stays away": _KillsOneThenServer(SERVER, "hold"),
+    "kill and a site stays away": _KillsOneThenServer(SERVER, "hold", deadline=15.0),
     "kill a site": What(SITE),
     "kill a site for good": What(SITE, comes_back=False),
     "stop a site": What(SITE, "stop"),
     "stop a site for good": What(SITE, "stop", deadline=6.0, comes_back=False),
-    "kill all but two sites": _Kills(SERVER, "hold"),
-    "kill everybody": _KillsAll(SERVER, "hold"),
+    "kill all but two sites": _Kills(SERVER, "hold", deadline=15.0),
+    "kill everybody": _KillsAll(SERVER, "hold", deadline=15.0),
     "kill a helper": What("helper"),
     "kill a helper for good": What("helper", deadline=6.0, comes_back=False),
     "stop a helper": What("helper", "stop"),
-    "kill all but one helper": _KillsHelpers(SERVER, "hold", deadline=6.0),
+    "kill all but one helper": _KillsHelpers(SERVER, "hold", deadline=15.0),
     "cut an answer": _Network(SERVER, "hold", change={"cut_after": {"up": 100}}),
     "cut a request": _Network(SERVER, "hold", change={"cut_after": {"down": 40}}),
     "swallow for a second": _Network(SERVER, "hold", deadline=6.0, change={"is_black": True}, seconds=1.0),
