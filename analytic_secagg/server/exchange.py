@@ -228,11 +228,14 @@ class Exchange:
         Args:
             error: what it failed with.
         """
+        # a party whose node nobody knows may be at a node that refused
+        is_told = bool(self._heard - set(self.node_of.values()))
+        n_away = max(self.n_away, 0 if is_told else len(self.parties - self.node_of.keys()))
         if isinstance(error, TooFewSurvivorsError):
-            return error.came + self.n_away >= error.needed
+            return error.came + n_away >= error.needed
         if isinstance(error, HelperMissingError):
             return any(party in self.node_of and self.is_away(party) for party in error.missing)
-        return isinstance(error, UnreachableError) and self.n_away >= error.n_needed
+        return isinstance(error, UnreachableError) and n_away >= error.n_needed
 
     def is_away(self, party: PartyId) -> bool:
         """Return whether the node of a party said nothing in this sum: it was not there, or gave no answer."""
@@ -240,20 +243,20 @@ class Exchange:
 
     @property
     def n_away(self) -> int:
-        """Number of nodes that said nothing in this sum, not even that they refuse.
+        """Number of nodes that said nothing in this sum, or that they could not; those of parties count unasked."""
+        return len(self._away)
 
-        Nodes of parties count unasked; a party whose node nobody knows may be at one that refused.
-        """
-        silent = {node for node, (_, refusal) in self._silent.items() if refusal is None}
-        known = set(self.node_of.values())
-        n_unknown = 0 if self._heard - known else len(self.parties - self.node_of.keys())
-        return max(len(silent | (known - self._heard)), n_unknown)
+    @property
+    def _away(self) -> set[NodeId]:
+        silent = {node for node, (_, refusal) in self._silent.items() if refusal in (None, Refusal.FAILED)}
+        return silent | (set(self.node_of.values()) - self._heard)
 
     def _account(self, error: BaseException) -> str:
         """What the nodes did in this sum, in one or two sentences, with what to do."""
         classes = Counter(refusal for _, refusal in self._silent.values())
         classes.pop(None, 0)
-        n_away, n_nodes = self.n_away, len(self._met | set(self.node_of.values()))
+        failed = {node for node, (_, refusal) in self._silent.items() if refusal is Refusal.FAILED}
+        n_away, n_nodes = len(self._away - failed), len(self._met | set(self.node_of.values()))
         refused = [
             f'{count} refused ("{REASONS[code]}": {REMEDIES[code]})'
             for code, count in sorted(classes.items(), key=lambda item: item[0] or 0)
@@ -344,7 +347,8 @@ class Exchange:
                 round_.ask_again[node] = self._clock() + ASK_AGAIN_SECONDS
             self._lost.add(node)
             self._silent[node] = self._number, answer.refusal
-            (self._heard.discard if answer.refusal is None else self._heard.add)(node)
+            could_not = answer.refusal in (None, Refusal.FAILED)  # which is no decision, and can be mended
+            (self._heard.discard if could_not else self._heard.add)(node)
             self._progress.say("node lost", round=round_.title, node=str(node), reason=answer.reason)
             return
         self._lost.discard(node)
@@ -380,10 +384,6 @@ class SessionExchange:
     def everybody(self) -> list[NodeId]:
         """Return ``Exchange.everybody``."""
         return self._exchange.everybody()
-
-    def is_away(self, party: PartyId) -> bool:
-        """Return ``Exchange.is_away``."""
-        return self._exchange.is_away(party)
 
     def ask(self, title: str, kind: str, contents: Mapping[NodeId, bytes], take: Take, deadlines: Deadlines) -> None:
         """Ask as ``Exchange.ask``, with one call of ``take`` for each party in an answer."""

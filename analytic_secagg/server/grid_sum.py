@@ -279,12 +279,11 @@ class GridSum(_Rounds):
         last = next(iter(self._session.requests.values()), b"")
         if last and _name(last) not in _BEFORE_VECTORS:
             return
-        away = [party for party in sorted(self._needed & self._session.waiting_for) if self._exchange.is_away(party)]
-        if away:
+        if missing := sorted(self._needed & self._session.waiting_for):
             raise UnreachableError(
-                f"clients {', '.join(map(str, away))} must be in this sum too, since they are in the run's sum before, "
-                "and gave no answer: the others would refuse a total without them, and what they paid would be lost",
-                n_needed=len(away),
+                f"clients {', '.join(map(str, missing))} must be in this sum too, since they are in the run's sum "
+                "before; they are not, the others would refuse a total without them, and what they paid would be lost",
+                n_needed=len(missing),
             )
 
     def _take_first(self, node: NodeId, party: PartyId, message: bytes) -> None:
