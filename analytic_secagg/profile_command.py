@@ -52,7 +52,7 @@ COMMAND = Command(
     name="profile",
     summary="show a site's own people what its rows look like: missing, odd and repeated values; it talks to nobody",
     examples="""example:
-  python -m analytic_secagg profile site.toml
+  analytic-secagg profile site.toml
       it shows values, also of rows that are refused: for this site alone
 """,
     options=SiteOptions,

@@ -57,7 +57,7 @@ COMMAND = Command(
     name="schema",
     summary="draft a table's schema, which all sites share, and the reading of this file, which stays at the site",
     examples="""example:
-  python -m analytic_secagg schema draft heart.csv --target Diagnose
+  analytic-secagg schema draft heart.csv --target Diagnose
       a person reads both files; notes that it prints may name values, and are for this site alone
 """,
     options=SchemaOptions,

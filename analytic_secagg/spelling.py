@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import unicodedata
+from collections.abc import Iterable
 from decimal import Decimal
 
 _PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
@@ -40,3 +42,10 @@ def loose(text: str) -> str:
     if _PLAIN.fullmatch(text):
         return format(Decimal(text).normalize(), "f")
     return text.casefold()
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """``: did you mean ...?`` for the known word that looks most like this one; nothing where none does."""
+    by_folded = {name.casefold(): name for name in known}
+    found = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.7)
+    return f": did you mean {by_folded[found[0]]}?" if found else ""

@@ -213,7 +213,7 @@ def check_main_job(bin_: Path, cwd: Path) -> None:
     assert version == PROJECT["version"]
     assert Path(origin).is_relative_to(bin_.parent)
     modes = ("--modes", "plain,masked,committee")
-    printed = run(bin_ / "analytic-secagg", "compare", "--clients", "5", *modes, cwd=cwd)
+    printed = run(bin_ / "analytic-secagg", "compare", "--clients", "5", "--verbose", *modes, cwd=cwd)
     assert "all 3 runs equal the pooled model of the surviving clients, bit for bit" in printed
     assert re.search(r"^one weights hash in all runs: [0-9a-f]{64}$", printed, re.MULTILINE)
     found = run(bin_ / "python", "-m", "analytic_secagg", "doctor", cwd=cwd)

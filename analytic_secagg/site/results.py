@@ -75,7 +75,7 @@ class Results:
     folder: Path
 
     def keep_receipt(self, content: bytes) -> None:
-        """Keep a receipt under the digest of its sum; ``python -m analytic_secagg verify`` reads it.
+        """Keep a receipt under the digest of its sum; ``analytic-secagg verify`` reads it.
 
         Raises:
             SiteFileError, OutputError: the folder cannot be written to.

@@ -49,7 +49,7 @@ class CodeRecord(Record, title="code"):
     version: str
     """Version of the installed package."""
     sha256: Sha256
-    """Digest of the package's Python files; python -m analytic_secagg doctor prints that of an installation."""
+    """Digest of the package's Python files; analytic-secagg doctor prints that of an installation."""
 
 
 class CheckRecord(Record, title="check"):

@@ -272,7 +272,7 @@ def test_an_engine_s_error_is_a_message_and_a_code(
     assert analytic_secagg(["odd"]) == 2
     assert "the engine odd of odd 1.2 (odd:main) must be a function, not a int" in capsys.readouterr().err
     assert analytic_secagg(["tubes"]) == 2
-    assert "needs one of verify, demo" in capsys.readouterr().err
+    assert "unknown command tubes" in capsys.readouterr().err
 
 
 # --- what a site never imports ------------------------------------------------------------------------------
