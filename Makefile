@@ -65,7 +65,7 @@ $(VENV)/.venv:
 	touch $@
 
 $(VENV)/.core: pyproject.toml $(VENV)/.venv
-	$(PIP) install -e .
+	$(PIP) install -e '.[simulations]'
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.core

@@ -113,6 +113,8 @@ def __getattr__(name: str) -> object:
     if name in __all__:
         modules = (importlib.import_module(f"analytic.{module}") for module in _MODULES)
         return next(vars(module)[name] for module in modules if name in vars(module))
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("analytic-secagg")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,16 +27,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "compare",
         EPILOG,
     )
-    with_version = click.version_option(_version(), prog_name=DISTRIBUTION, message="%(prog)s %(version)s")
+    with_version = click.version_option(
+        package_name=DISTRIBUTION, prog_name=DISTRIBUTION, message="%(prog)s %(version)s"
+    )
     prog = DISTRIBUTION if Path(sys.argv[0]).stem == DISTRIBUTION else "python -m simulations"
     return run_line(with_version(line), argv, prog=prog)
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version(DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed, run from its sources)"
 
 
 if __name__ == "__main__":

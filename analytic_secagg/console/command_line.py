@@ -22,6 +22,10 @@ DISTRIBUTION = "analytic-secagg"
 """What pip calls this project; its console script has the same name."""
 
 
+OF_SIMULATIONS = frozenset({"rich", "matplotlib", "PIL"})
+"""Modules that come with the extra ``simulations`` alone: tables for terminals and plots."""
+
+
 class Value(click.ParamType[Any]):
     """The value of an option, made of its text by a reader.
 
@@ -261,6 +265,12 @@ def _with_errors_printed(run: Callable[[], int]) -> int:
         return _failed(f"{_in_words(error)}; see {error.ctx.command_path if error.ctx else ''} --help")
     except (FederationError, AnalyticError, SecureSumError) as error:
         return _failed(str(error))
+    except ModuleNotFoundError as error:
+        if (module := str(error.name).partition(".")[0]) not in OF_SIMULATIONS:
+            raise
+        return _failed(
+            f"this command needs {module}, which is not installed: pip install 'analytic-secagg[simulations]'"
+        )
     except MemoryError as error:  # numpy says how much it wanted, Python says nothing
         reason = f" ({error})" if str(error) else ""
         return _failed(f"not enough memory{reason}; use fewer features, rows or clients")

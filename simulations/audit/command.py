@@ -15,7 +15,6 @@ from analytic_secagg.audit_result import signed_report
 from analytic_secagg.console.arguments import file
 from analytic_secagg.console.declaration import Command, option, part
 from analytic_secagg.console.output_files import OutputFile, refuse_same_file
-from analytic_secagg.console.printing import print_tables
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
 from analytic_secagg.site.key_files import read_secret
@@ -24,6 +23,7 @@ from simulations.audit.audit import audit
 from simulations.audit.decide import Verdict
 from simulations.audit.finished_run import FinishedRun
 from simulations.audit.settings import AuditSettings
+from simulations.command_line.printing import print_tables
 from simulations.command_line.progress import SILENT_SECONDS
 from simulations.command_line.shared_arguments import DataOptions
 from simulations.report.audit_findings import print_audit

@@ -10,10 +10,10 @@ from rich.console import Console
 from analytic_secagg.console.arguments import Configurable
 from analytic_secagg.console.declaration import Command
 from analytic_secagg.console.output_files import OutputFile
-from analytic_secagg.console.printing import print_tables
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.learners import LEARNERS
 from analytic_secagg.modes import MODES
+from simulations.command_line.printing import print_tables
 from simulations.command_line.progress import progress_bar
 from simulations.compare.baselines import BASELINES
 from simulations.compare.build import build
