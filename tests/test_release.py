@@ -281,7 +281,7 @@ def test_the_citation_file_follows_its_format() -> None:
         assert all(reference[key] for key in CITED), reference
 
 
-def test_the_citation_names_the_papers_of_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8").split("## The papers")[1]
-    listed = re.findall(r"^- .*?\*(.+?)\*", readme, re.MULTILINE)
+def test_the_citation_names_the_papers() -> None:
+    page = (ROOT / "docs" / "reference" / "papers.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- .*?\*(.+?)\*", page, re.MULTILINE)
     assert sorted(listed) == sorted(reference["title"] for reference in citation()["references"])

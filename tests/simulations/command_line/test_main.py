@@ -40,7 +40,7 @@ def test_the_default_compares_every_installed_mode(capsys: pytest.CaptureFixture
 
 @pytest.mark.slow  # on part of the rows: test_comparison.py
 def test_every_learner_over_every_kind_of_mode_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The claim of the README, whole: real rows, real protocols, every closed form, and one model each."""
+    """The claim of the front page, whole: real rows, real protocols, every closed form, and one model each."""
     modes = ("plain", "masked", "committee")
     arguments = [
         "--learner",
