@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.model_arrays import Parts
 from analytic.row_format import FloatMatrix, RowFormat, refuse_mask
+from analytic.shape_repr import shape_repr
 from analytic.statistics import IntVector, Statistics
 
 M = TypeVar("M")
@@ -35,6 +36,8 @@ class ClientRows:
     targets: NDArray[Any]
     weights: NDArray[Any] | None = None
     memory: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    __repr__ = shape_repr
 
     def __post_init__(self) -> None:
         if not (isinstance(self.features, np.ndarray) and isinstance(self.targets, np.ndarray)):

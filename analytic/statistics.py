@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from analytic.checked_products import GramSum, check_product, digit_product
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat, refuse_mask
+from analytic.shape_repr import shape_repr
 from analytic.total_check import check_statistics, checked_count, count_segment, too_many_rows
 from analytic.whole_numbers import settle_whole_numbers
 
@@ -223,6 +224,8 @@ class Statistics:
     target_sum: IntVector | None = None
     target_gram: IntMatrix | None = None
     n_clients: int | None = None
+
+    __repr__ = shape_repr
 
     def __post_init__(self) -> None:
         d = len(self.gram)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
+from analytic.shape_repr import shape_repr
 from analytic.statistics import UNKNOWN
 from analytic_secagg.errors import DataError, UsageError
 from analytic_secagg.spelling import tidy
@@ -66,6 +67,8 @@ class Dataset:
     columns: tuple[str, ...] = ()
     w_train: NDArray[Any] | None = None
     notes: tuple[str, ...] = ()
+
+    __repr__ = shape_repr
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):

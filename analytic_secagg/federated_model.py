@@ -21,6 +21,7 @@ from analytic.model_files import load_model, save_model
 from analytic.pipeline import Pipeline
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.scaling import Agreement, agreed_format
+from analytic.shape_repr import shape_repr
 from analytic.statistics import LABELS
 from analytic_secagg.errors import UsageError
 from analytic_secagg.in_process import FederatedRun, run_federation
@@ -403,6 +404,8 @@ class _Labels:
     classes: tuple[Any, ...] | None = None
     is_real: bool = False
     is_flat: bool = False
+
+    __repr__ = shape_repr
 
     @classmethod
     def of(cls, targets: Mapping[Any, NDArray[Any]], classes: Sequence[Any] | None) -> _Labels:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh, lapack, svd
 
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
+from analytic.shape_repr import shape_repr
 from analytic.solve.certified import (
     EXACT_SIZE,
     FloatVector,
@@ -70,6 +71,8 @@ class Solution:
     rank: int
     reciprocal_condition: float
     certified: bool = False
+
+    __repr__ = shape_repr
 
     def __post_init__(self) -> None:
         self.weights.setflags(write=False)
@@ -224,6 +227,8 @@ class ResidualBlock:
     reciprocal_condition: float
     certified: bool = False
     digest: bytes = field(init=False, repr=False)
+
+    __repr__ = shape_repr
 
     def __post_init__(self) -> None:
         self.transform.setflags(write=False)

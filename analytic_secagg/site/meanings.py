@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.shape_repr import shape_repr
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import ColumnReading, Reading
 from analytic_secagg.site.table_files import is_number_cell, text_of
@@ -31,6 +32,8 @@ class Meant:
     values: NDArray[np.float64]
     unknown: tuple[int, ...]
     texts: tuple[str, ...]
+
+    __repr__ = shape_repr
 
 
 _LARGEST_FRACTION = 2.0**23

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.shape_repr import shape_repr
 from analytic_secagg.site.offsets import AGREED_BITS, proposed_offset
 from analytic_secagg.site.schema_draft import FEW_ROWS, MISSING_NUMBERS
 from analytic_secagg.site.table import Column
@@ -33,6 +34,8 @@ class Profiled:
     values: NDArray[np.float64]
     column: Column | None = None
     unknown: Sequence[str] = field(default=())
+
+    __repr__ = shape_repr
 
 
 def profile(columns: Mapping[str, Profiled]) -> Iterator[str]:
