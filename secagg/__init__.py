@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from secagg.array_sum import ArraySumSpec
     from secagg.beacon import seed_of_beacon
     from secagg.committee.protocol import CommitteeSum
-    from secagg.config import new_session_id
+    from secagg.config import SERVER, new_session_id
     from secagg.durable import DurableClient, DurableServer, FileStore, Store
     from secagg.entropy import InsecureSeededEntropy, os_entropy
     from secagg.errors import (
         ConfigurationError,
+        ConsentRefusedError,
         HelperMissingError,
         InvalidVectorError,
         LocalProtocolError,
@@ -52,12 +53,14 @@ if TYPE_CHECKING:
     from secagg.sums import Guarantee, PartySecrets, SumProtocol
 
 __all__ = [
+    "SERVER",
     "ArraySumSpec",
     "Assumptions",
     "ClientPolicy",
     "ClientSession",
     "CommitteeSum",
     "ConfigurationError",
+    "ConsentRefusedError",
     "DurableClient",
     "DurableServer",
     "FileStore",
