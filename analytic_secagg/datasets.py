@@ -174,7 +174,10 @@ def bundled(name: str) -> Dataset:
     """
     known = BUNDLED | FETCHED
     if name not in known:
-        raise UsageError(f"a bundled data set is one of {', '.join(known)}, not {name!r}; other data go into --data")
+        raise UsageError(
+            f"a bundled data set is one of {', '.join(known)}, not {name!r}; other rows come from a file (load_npz, or "
+            "compare --data)"
+        )
     return split(name, *known[name]())
 
 
@@ -262,7 +265,7 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         with path.open("rb") as file:
             return _arrays_of(path, np.load(file, allow_pickle=False))
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}; --data needs a readable npz file") from error
+        raise DataError(f"cannot read {path}: {error.strerror or error}; name an npz file that can be read") from error
     except DataError:
         raise
     except BROKEN_ARCHIVE as error:
@@ -274,7 +277,7 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 def _arrays_of(path: Path, archive: Any) -> dict[str, NDArray[Any]]:
     if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise DataError(f"{path} holds a single array; --data needs an npz archive with {', '.join(KEYS)}")
+        raise DataError(f"{path} holds a single array, and rows need an npz archive with {', '.join(KEYS)}")
     missing = [key for key in KEYS if key not in archive.files]
     spelt = {name.lower(): name for name in archive.files}
     if missing and (pairs := [pair for pair in PAIRS if {*pair} <= spelt.keys()]):
