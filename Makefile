@@ -65,6 +65,7 @@ $(VENV)/.venv:
 	touch $@
 
 $(VENV)/.core: pyproject.toml $(VENV)/.venv
+	@echo "installing into $(VENV), about a minute"
 	$(PIP) install -e '.[simulations]'
 	touch $@
 

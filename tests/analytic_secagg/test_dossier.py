@@ -193,7 +193,7 @@ def test_a_site_file_names_no_place_but_its_own(
     assert not (tmp_path / "dossier").exists()
 
 
-NO_REPORT = "the audit's report must be what python -m simulations audit --json writes, of version 4; its part"
+NO_REPORT = "the audit's report must be what analytic-secagg audit --json writes, of version 4; its part"
 
 
 @pytest.mark.parametrize(
