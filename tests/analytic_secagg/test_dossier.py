@@ -1055,10 +1055,10 @@ def test_the_commands_make_it_and_verify_it_elsewhere(
     said = capsys.readouterr().out
     command = said.splitlines()[-1].split()
     moved = (tmp_path / "dossier").rename(tmp_path / "elsewhere")
-    assert main([*command[3:4], str(moved), *command[5:]]) == 0
+    assert main([*command[1:2], str(moved), *command[3:]]) == 0
     assert capsys.readouterr().out.startswith("verified")
     (moved / "roster.toml").write_text("")
-    assert main([*command[3:4], str(moved), *command[5:]]) == 1
+    assert main([*command[1:2], str(moved), *command[3:]]) == 1
     assert "roster.toml: it was changed" in capsys.readouterr().out
     assert main(["check-dossier", str(moved), "--key", "0F" * 32]) == 2
     assert "a public key is 64 hexadecimal digits" in capsys.readouterr().err
