@@ -8,11 +8,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 # `make test` installs what a newcomer needs to test a change of the core; `make test EXTRAS=all` every extra, PyTorch
-# and both engines too, and measures what the tests reach. A test that needs an absent extra is skipped and names it.
+# and both engines too. A test that needs an absent extra is skipped and names it.
 EXTRAS ?= he
 ALL := $(filter all,$(EXTRAS))
 
-.PHONY: compare demo test test-long mutants elsewhere bench sizes docs lint types dist release locks clean
+.PHONY: compare demo test coverage test-long mutants elsewhere bench sizes docs lint types dist release locks clean
 
 compare: $(VENV)/.core        ## the main job on bundled data: every installed privacy mode side by side
 	$(BIN)/python -m simulations compare
@@ -21,7 +21,10 @@ demo: $(VENV)/.core           ## a whole federation of processes on this compute
 	$(BIN)/python -m analytic_secagg demo
 
 test: $(VENV)/$(if $(ALL),.all,.test-$(EXTRAS))  ## all tests in short form that the installed extras allow; EXTRAS=all for every one
-	$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" $(if $(ALL),--cov --cov-report=term)
+	$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow"
+
+coverage: $(VENV)/.all        ## the same with every extra, and the lines and branches that no test reaches: half as long again
+	$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" --cov --cov-report=term
 
 test-long: lint types         ## the same with every sweep whole and long random searches; takes hours
 	$(TEST_ENV) HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n auto --dist loadgroup
@@ -32,8 +35,8 @@ mutants: $(VENV)/.all         ## how many small faults of the core the tests not
 elsewhere: $(VENV)/.all       ## the same bits on an emulated ARM64: Debian, as root, qemu-user-static and debootstrap
 	.ci/elsewhere
 
-bench: $(VENV)/.all           ## speed and size beside floors and peers; takes long (python -m benchmarks --quick: small sizes)
-	$(BIN)/python -m benchmarks
+bench: $(VENV)/.all           ## speed and size beside floors and peers, into docs/explanation/performance.md; takes long
+	$(BIN)/python -m benchmarks --page docs/explanation/performance.md
 
 sizes: $(VENV)/.all           ## files, lines, functions, arrows and floors of every package
 	$(BIN)/python tests/house_report.py
@@ -65,7 +68,8 @@ $(VENV)/.venv:
 	touch $@
 
 $(VENV)/.core: pyproject.toml $(VENV)/.venv
-	$(PIP) install -e .
+	@echo "installing into $(VENV), about a minute"
+	$(PIP) install -e '.[simulations]'
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.core

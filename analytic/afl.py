@@ -44,6 +44,7 @@ from analytic.sensitivity import (
     mean_sensitivity,
     noise_levels,
 )
+from analytic.shape_repr import shape_repr
 from analytic.solve.digits import Digits, digit_bits, exact_product
 from analytic.solve.minimum_norm import Solution, solve_ridge
 from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec
@@ -61,6 +62,8 @@ class LinearModel:
 
     solution: Solution | None = None
     centre: FloatMatrix | None = None
+
+    __repr__ = shape_repr
 
     def __post_init__(self) -> None:
         if self.centre is not None:

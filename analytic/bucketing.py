@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import FloatMatrix
+from analytic.shape_repr import shape_repr
 from analytic.total_check import IntVector, checked_count, count_segment, refuse_impossible, too_many_rows
 
 Digits = NDArray[np.uint16]
@@ -229,6 +230,8 @@ class Histograms:
 
     counts: NDArray[np.int64]
     count: int
+
+    __repr__ = shape_repr
 
     def __post_init__(self) -> None:
         self.counts.setflags(write=False)

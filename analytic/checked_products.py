@@ -28,7 +28,9 @@ P = 65_521
 LARGEST_FACTOR = 64
 CHECKED_ROWS = 1024
 CHECKED_ENTRIES = 2**17
-"""Entries of a block, and of a Gram, that are checked at a time: one megabyte, which caches hold."""
+"""Entries of a block that are checked at a time: one megabyte, which caches hold."""
+CHECKED_STRIP = 2**15
+"""Entries of a Gram that are checked at a time; flatter strips hold less of the triangle that is not there."""
 
 
 class GramSum:
@@ -65,7 +67,7 @@ class GramSum:
         """
         width, factors = len(self.matrix), _factors(len(self.matrix))
         found = np.zeros(width)
-        step = max(1, CHECKED_ENTRIES // width)
+        step = max(1, CHECKED_STRIP // width)
         for start in range(0, self._exact, step):
             place = slice(start, min(start + step, self._exact))
             strip = self.matrix[place, start:].astype(np.float64, copy=False)
@@ -110,13 +112,14 @@ def check_product(left: NDArray[np.int64], right: NDArray[np.int64], product: ND
 
 
 def _reduced(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Numbers between -P and P that are congruent to these modulo P, several times as fast as ``np.mod``.
+    """Numbers below 2^16 in size that are congruent to these modulo P, several times as fast as ``np.mod``.
 
-    Values are whole and at most 2^53 in size. A quotient that is no whole number is at least 1 / P > 2^-16 from one,
-    which is half of the last place of any quotient; so none is rounded to a whole number, the whole part is right, and
-    its product with P, which is no larger than the value, is exact.
+    Values are whole and at most 2^53 in size, so quotients are below 2^37 + 1. Reciprocal and product round once each
+    and put a quotient wrong by less than 2^-15. So its whole part is right or, where the value is within 2 of a
+    multiple of P, perhaps one off: what is left is at most P + 2 in size. The multiple of P that is taken off is within
+    2 of the value or smaller, at most 2^53 (which is no multiple of P less 1 or 2), and exact.
     """
-    quotients = values / P
+    quotients = values * (1.0 / P)
     np.trunc(quotients, out=quotients)
     np.multiply(quotients, P, out=quotients)
     return np.subtract(values, quotients, out=quotients)

@@ -24,6 +24,7 @@ from analytic.bucketing import Digits
 from analytic.checked_products import GramSum
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.row_format import FloatMatrix, RowFormat
+from analytic.shape_repr import shape_repr
 from analytic.statistics import INT64_MAX, LABELS, IntMatrix, IntVector
 from analytic.total_check import (
     checked_count,
@@ -245,6 +246,8 @@ class Counts:
 
     n_cells: int
     vector: IntVector
+
+    __repr__ = shape_repr
 
     def __post_init__(self) -> None:
         self.vector.setflags(write=False)

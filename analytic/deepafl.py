@@ -77,6 +77,7 @@ from analytic.row_map import (
     without_count,
 )
 from analytic.sensitivity import Adjacency, BoundedSum, RecordSensitivity, Unit, noise_levels
+from analytic.shape_repr import shape_repr
 from analytic.solve.digits import exact_product
 from analytic.solve.minimum_norm import ResidualBlock, Solution, sandwiched_least_squares, solve_ridge
 from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec, one_hot
@@ -127,6 +128,8 @@ class _Kept:
     features: FixedRows
     first: FixedRows | None = None
     hidden: FixedRows | None = None
+
+    __repr__ = shape_repr
 
     def serves(self, rows: ClientRows, keys: list[bytes]) -> bool:
         """Whether these are the features of ``rows`` at one of the layers whose histories are ``keys``."""

@@ -14,6 +14,7 @@ from analytic.learner import ClientRows, canonical_context
 from analytic.model_arrays import ModelFileError, Parts
 from analytic.noisy_solve import NoisySolver
 from analytic.sensitivity import Adjacency, BoundedSum, Unit
+from analytic.shape_repr import shape_repr
 from analytic.statistics import LABELS, Statistics
 
 LARGEST_ALPHA = 2.0**52
@@ -30,6 +31,8 @@ class FedHiPModel(LinearModel):
 
     total: Statistics | None = None
     survivors: int = 1
+
+    __repr__ = shape_repr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

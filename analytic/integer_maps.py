@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from analytic.checked_products import check_product
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import FloatMatrix, refuse_mask
+from analytic.shape_repr import shape_repr
 
 IntMatrix = NDArray[np.int64]
 FloatVector = NDArray[np.float64]
@@ -62,6 +63,8 @@ class FixedRows:
 
     values: FloatMatrix
     fraction_bits: int
+
+    __repr__ = shape_repr
 
     @classmethod
     def truncated(cls, rows: NDArray[Any], fraction_bits: int) -> Self:
@@ -109,6 +112,8 @@ class FixedMatrix:
     fraction_bits: int
     biases: FloatMatrix | None = None
     sums: IntMatrix = field(init=False, repr=False)
+
+    __repr__ = shape_repr
 
     def __post_init__(self) -> None:
         self.values.setflags(write=False)
@@ -452,6 +457,8 @@ class RowBounds:
     hidden: tuple[float, ...] = ()
     residuals: float = 0.0
 
+    __repr__ = shape_repr
+
     def __post_init__(self) -> None:
         self.features.setflags(write=False)
 
@@ -473,6 +480,8 @@ class SummedRows:
     gram: IntMatrix
     count: int
     fraction_bits: int
+
+    __repr__ = shape_repr
 
     def largest_entries(self) -> FloatVector:
         """A bound on |x_j| for every column j and every row x in the total: sqrt(G_jj) and the unit."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from analytic.bucketing import Bucketing, Grouping
 from analytic.row_format import FloatMatrix
+from analytic.shape_repr import shape_repr
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -15,6 +16,8 @@ class Linear:
 
     matrix: FloatMatrix
     bias: FloatMatrix | None = None
+
+    __repr__ = shape_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,8 @@ class Lookup:
     bucketing: Bucketing
     grouping: Grouping
     embeddings: FloatMatrix
+
+    __repr__ = shape_repr
 
 
 Layer = Linear | Activated | Rounded | Clipped | Residual | Lookup

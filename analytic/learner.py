@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.model_arrays import Parts
 from analytic.row_format import FloatMatrix, RowFormat, refuse_mask
+from analytic.shape_repr import shape_repr
 from analytic.statistics import IntVector, Statistics
 
 M = TypeVar("M")
@@ -35,6 +36,8 @@ class ClientRows:
     targets: NDArray[Any]
     weights: NDArray[Any] | None = None
     memory: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    __repr__ = shape_repr
 
     def __post_init__(self) -> None:
         if not (isinstance(self.features, np.ndarray) and isinstance(self.targets, np.ndarray)):
@@ -81,6 +84,13 @@ class ClientRows:
         ]
         if not parts:
             raise InvalidRowsError("rows need at least one batch (X, y), and there was none; X may have no rows")
+        kinds = {"i" if own.targets.dtype.kind in "biu" else own.targets.dtype.kind for own in parts}
+        if len(kinds) > 1:
+            types = sorted({str(own.targets.dtype) for own in parts})
+            raise InvalidRowsError(
+                f"batches need targets of one kind, and they are {', '.join(types)}: give labels as whole numbers and "
+                "real targets as floats"
+            )
         return cls.pool(parts)
 
     @staticmethod

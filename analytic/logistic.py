@@ -35,6 +35,7 @@ from analytic.model_arrays import ModelFileError, Parts
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.row_map import CLIPPED_ROWS, RowClip, RowTerms, check_labels_only
 from analytic.sensitivity import Adjacency, BoundedSum, Unit, gradient_sensitivity
+from analytic.shape_repr import shape_repr
 from analytic.statistics import LABELS, Statistics, check_labels, one_hot
 from analytic.whole_numbers import settle_whole_numbers
 
@@ -64,6 +65,8 @@ class Move:
     gradient: NDArray[np.int64]
     direction: FloatMatrix
     step: float
+
+    __repr__ = shape_repr
 
     @property
     def size(self) -> float:
@@ -98,6 +101,8 @@ class LogisticModel(LinearModel):
     pooled: Statistics | None = None
     survivors: int = 0
     last: Move | None = None
+
+    __repr__ = shape_repr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,6 +122,7 @@ class RowFormat:
         _refuse_other_types(rows)
         units = np.empty(rows.shape) if out is None else out
         source, target = np.atleast_1d(rows), np.atleast_1d(units)
+        numbers = np.empty(0, dtype=np.int32)
         for chunk in _chunks(source):
             part, whole = source[chunk], target[chunk]
             if part.size and not self._holds(part):
@@ -130,8 +131,10 @@ class RowFormat:
                 part = np.clip(part.astype(np.float64), *self.range)
             # Scaling moves exponents only and no unit leaves 26 bits: exact in float32 too, and at half the width.
             width = np.float32 if part.dtype == np.float32 else np.float64
-            scaled = np.multiply(part, 2.0**self.fraction_bits, dtype=width)
-            whole[...] = scaled.astype(np.int32)  # toward zero, of which integers have only one
+            if numbers.shape != part.shape:
+                numbers = np.empty(part.shape, dtype=np.int32)
+            # toward zero, of which integers have only one
+            whole[...] = np.multiply(part, 2.0**self.fraction_bits, out=numbers, dtype=width, casting="unsafe")
         return units
 
     def dequantise(self, units: NDArray[Any]) -> FloatMatrix:

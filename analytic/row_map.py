@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import FloatMatrix, RowFormat, refuse_mask
+from analytic.shape_repr import shape_repr
 from analytic.statistics import IntVector, Statistics
 from analytic.whole_numbers import settle_whole_numbers
 
@@ -61,6 +62,8 @@ class ClippedRows:
 
     rows: FloatMatrix
     n_clipped: int
+
+    __repr__ = shape_repr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

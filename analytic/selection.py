@@ -28,6 +28,7 @@ from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, SumSpec
 from analytic.model_arrays import Parts
 from analytic.parts import PartsSpec, together
+from analytic.shape_repr import shape_repr
 from analytic.statistics import LABELS, Statistics, check_labels
 from analytic.total_error import squared_errors
 from analytic.validation_path import Path, Rule
@@ -62,6 +63,8 @@ class Choice:
     candidates: NDArray[np.float64] | None = None
     values: tuple[float, ...] = ()
     folds: tuple[Statistics, ...] = field(default=(), repr=False)
+
+    __repr__ = shape_repr
 
     def __post_init__(self) -> None:
         if self.candidates is not None:

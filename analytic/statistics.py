@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from analytic.checked_products import GramSum, check_product, digit_product
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat, refuse_mask
+from analytic.shape_repr import shape_repr
 from analytic.total_check import check_statistics, checked_count, count_segment, too_many_rows
 from analytic.whole_numbers import settle_whole_numbers
 
@@ -30,8 +31,8 @@ BLOCK_ROWS = 1024
 """Rows multiplied at a time, so that memory does not grow with the number of rows."""
 HALF = MAX_BITS // 2
 """Bits of half a unit: 1 024 products of halves add up exactly in float64."""
-MIRRORED = 128
-"""Entries of a side of the squares in which a triangle is copied to the other one."""
+SQUARE = 64
+"""Entries of a side of the squares in which a triangle is converted and mirrored, so that caches hold them."""
 APPENDED_TARGETS = 32
 """Up to so many targets stand beside the features in one product; more of them get a cheaper product of their own."""
 
@@ -224,6 +225,8 @@ class Statistics:
     target_gram: IntMatrix | None = None
     n_clients: int | None = None
 
+    __repr__ = shape_repr
+
     def __post_init__(self) -> None:
         d = len(self.gram)
         if self.gram.shape != (d, d) or self.cross.ndim != 2 or len(self.cross) != d:
@@ -341,9 +344,9 @@ class _Accumulator:
         width = d + c if self._appended else d
         self._block = np.empty((min(BLOCK_ROWS, spec.exact_rows), width))
         self._product = GramSum(width, np.float64, n_exact=d)
-        self._gram = np.zeros((d, d), dtype=np.int64)
-        self._cross = np.zeros((c, d), dtype=np.int64)
-        self._float_cross = np.zeros((c, d))
+        self._gram: IntMatrix | None = None
+        self._cross: IntMatrix | None = None
+        self._float_cross: FloatMatrix | None = None
         self._float_rows = 0
         self._count = 0
         self._target_sum = np.zeros(c, dtype=np.int64) if spec.target_sums else None
@@ -363,15 +366,16 @@ class _Accumulator:
             if self._appended:
                 beside[...] = cast(FloatMatrix, goals)
             else:
-                self._float_cross += _cross(goals, rows)
+                found = _cross(goals, rows)
+                self._float_cross = found if self._float_cross is None else np.add(self._float_cross, found, out=found)
             self._product.add(block)
         self._count += len(features)
 
     def finish(self) -> Statistics:
-        self._flush()
+        gram, cross = self._moved()
         return Statistics(
-            gram=_mirrored(self._gram),
-            cross=np.ascontiguousarray(self._cross.T),
+            gram=_mirrored(gram),
+            cross=np.ascontiguousarray(cross.T),
             count=self._count,
             target_sum=self._target_sum,
             target_gram=self._target_gram,
@@ -433,20 +437,25 @@ class _Accumulator:
 
     def _make_room(self, n_rows: int) -> None:
         if self._float_rows + n_rows > self._spec.exact_rows:
-            self._flush()
+            self._gram, self._cross = self._moved()
+            self._product.clear()
+            self._float_cross, self._float_rows = None, 0
         self._float_rows += n_rows
 
-    def _flush(self) -> None:
+    def _moved(self) -> tuple[IntMatrix, IntMatrix]:
+        """Return the sums in int64; of the Gram the lower triangle alone, which the upper one is copied from."""
         self._product.check()
-        d, lower = len(self._gram), self._product.matrix.T
-        for start in range(0, d, MIRRORED):  # no more than the lower triangle, which the upper one is copied from
-            stop = min(start + MIRRORED, d)
-            self._gram[start:stop, :stop] += lower[start:stop, :stop].astype(np.int64)
-        cross = lower[d:, :d] if self._appended else self._float_cross
-        self._cross += cross.astype(np.int64)
-        self._product.clear()
-        self._float_cross.fill(0.0)
-        self._float_rows = 0
+        d, c, lower = self._spec.n_features, self._spec.n_targets, self._product.matrix.T
+        gram = np.empty((d, d), dtype=np.int64) if self._gram is None else self._gram
+        for start in range(0, d, SQUARE):
+            stop = min(start + SQUARE, d)
+            if self._gram is None:
+                gram[start:stop, :stop] = lower[start:stop, :stop]
+            else:
+                gram[start:stop, :stop] += lower[start:stop, :stop].astype(np.int64)
+        beside = lower[d:, :d] if self._appended else self._float_cross
+        cross = np.zeros((c, d), dtype=np.int64) if beside is None else beside.astype(np.int64)
+        return gram, cross if self._cross is None else self._cross + cross
 
 
 def _cross(goals: FloatMatrix | csr_array, rows: FloatMatrix) -> FloatMatrix:
@@ -514,12 +523,14 @@ def _symmetric(triangle: IntVector, d: int) -> IntMatrix:
 
 
 def _mirrored(matrix: IntMatrix) -> IntMatrix:
-    """Copy the lower triangle to the upper one, in place: in squares that the cache holds."""
-    for start in range(0, len(matrix), MIRRORED):
-        stop = start + MIRRORED
+    """Copy the lower triangle to the upper one, in place."""
+    below = np.tri(SQUARE, dtype=bool)
+    for start in range(0, len(matrix), SQUARE):
+        stop = start + SQUARE
         square = matrix[start:stop, start:stop]
-        square[...] = np.tril(square) + np.tril(square, -1).T
-        matrix[start:stop, stop:] = matrix[stop:, start:stop].T
+        square[...] = np.where(below[: len(square), : len(square)], square, square.T)
+        for other in range(stop, len(matrix), SQUARE):
+            matrix[start:stop, other : other + SQUARE] = matrix[other : other + SQUARE, start:stop].T
     return matrix
 
 

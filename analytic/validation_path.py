@@ -12,6 +12,7 @@ from typing import Self
 import numpy as np
 
 from analytic.row_format import FloatMatrix
+from analytic.shape_repr import shape_repr
 
 
 class Rule(StrEnum):
@@ -42,6 +43,8 @@ class Path:
     standard_error: tuple[float, ...]
     least: int
     chosen: int
+
+    __repr__ = shape_repr
 
     def __post_init__(self) -> None:
         self.errors.setflags(write=False)

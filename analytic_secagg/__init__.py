@@ -38,6 +38,8 @@ def __getattr__(name: str) -> object:
     """Load a name when it is first asked for: the commands stand in this package, and must heed Ctrl-C before numpy."""
     if name in __all__:
         return next(vars(module)[name] for module in map(importlib.import_module, _MODULES) if name in vars(module))
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("analytic-secagg")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

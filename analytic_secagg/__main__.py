@@ -1,152 +1,88 @@
-"""A demonstration, the sites' commands and those for a run's results: ``python -m analytic_secagg COMMAND``."""
+"""The command line of deployments: ``analytic-secagg COMMAND``, or ``python -m analytic_secagg COMMAND``."""
 
 from __future__ import annotations
 
-import hashlib
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import FunctionType
-from typing import Any
 
 from analytic.extensions import Group, find, installed
-from analytic.model_files import load_model
-from analytic_secagg.change_command import COMMAND as CHANGE
-from analytic_secagg.console.arguments import file
-from analytic_secagg.console.command_parser import run_commands, run_program
-from analytic_secagg.console.declaration import Command, option
-from analytic_secagg.doctor_command import COMMAND as DOCTOR
-from analytic_secagg.dossier_command import COMMANDS as DOSSIER
-from analytic_secagg.errors import UsageError
-from analytic_secagg.health_command import COMMAND as HEALTH
-from analytic_secagg.inspect_command import COMMAND as INSPECT
-from analytic_secagg.local.command import COMMAND as DEMO
-from analytic_secagg.personalise_command import COMMAND as PERSONALISE
-from analytic_secagg.profile_command import COMMAND as PROFILE
-from analytic_secagg.receipts import problems, told_by
-from analytic_secagg.schema_command import COMMAND as SCHEMA
-from analytic_secagg.site.roster import Roster
-from analytic_secagg.site_commands import COMMANDS as SITE
-from analytic_secagg.totals import bytes_of, differences, read_totals
-from secagg import Receipt, SumResult
+from analytic_secagg.console.command_line import DISTRIBUTION, Foreign, Listed, Program, run_line
+
+SECTIONS: Mapping[str, Sequence[Listed]] = {
+    "See it": (
+        Listed(
+            "demo", "analytic_secagg.local.command:COMMAND", "a federation of processes here, and a page to break it"
+        ),
+        Listed(
+            "doctor", "analytic_secagg.doctor_command:COMMAND", "check this host: versions, extras, arithmetic, clock"
+        ),
+    ),
+    "Engines": (
+        Listed("flower", "analytic_secagg.flower.__main__:PROGRAM", "deploy with Flower: trial, rehearse, app"),
+        Listed("nvflare", "analytic_secagg.nvflare.__main__:PROGRAM", "deploy on NVFlare: trial, job, kit"),
+    ),
+    "A site": (
+        Listed("schema", "analytic_secagg.schema_command:COMMAND", "draft the schema of a table"),
+        Listed("profile", "analytic_secagg.profile_command:COMMAND", "look for missing, odd and repeated values"),
+        Listed("identity", "analytic_secagg.site_commands:COMMANDS", "make a signing key"),
+        Listed("check-site", "analytic_secagg.site_commands:COMMANDS", "check a site's file, keys, folder and rows"),
+        Listed("health", "analytic_secagg.health_command:COMMAND", "could this site take part now?"),
+        Listed("inspect", "analytic_secagg.inspect_command:COMMAND", "what were this site's rows used for?"),
+        Listed("ledger", "analytic_secagg.site_commands:COMMANDS", "begin a site's privacy budget"),
+        Listed("accept-loss", "analytic_secagg.site_commands:COMMANDS", "go on after a query log was lost"),
+        Listed("epoch", "analytic_secagg.site_commands:COMMANDS", "renew a helper's sealing key"),
+        Listed("personalise", "analytic_secagg.personalise_command:COMMAND", "make a site's own model from a total"),
+    ),
+    "A server": (
+        Listed("roster", "analytic_secagg.site_commands:COMMANDS", "check a roster, print its fingerprint"),
+        Listed("configuration", "analytic_secagg.site_commands:COMMANDS", "what would a run compute of all rows?"),
+        Listed("abandon", "analytic_secagg.abandon_command:COMMAND", "give up a run that waits for parties"),
+        Listed("change", "analytic_secagg.change_command:COMMAND", "let sites or rows join or leave a stored total"),
+    ),
+    "Evidence": (
+        Listed("verify", "analytic_secagg.verify_command:COMMAND", "compute a model again from its totals"),
+        Listed("audit-plan", "analytic_secagg.dossier_command:COMMANDS", "sign an audit's hypotheses before a run"),
+        Listed("dossier", "analytic_secagg.dossier_command:COMMANDS", "gather a run's evidence in a signed folder"),
+        Listed("check-dossier", "analytic_secagg.dossier_command:COMMANDS", "verify such a folder offline"),
+    ),
+}
+"""Commands in the order of --help; each is imported when it is named."""
+
+EPILOG = """The command of an engine of another package has that engine's name: docs/how-to/extend.md.
+"""
+
+
+def program(sections: Mapping[str, Sequence[Listed]], description: str, example: str, epilog: str) -> Program:
+    """Return a program of these commands, and of the engines of other packages that are installed."""
+    known = {command.name for section in sections.values() for command in section}
+    names = [one.name for one in installed(Group.ENGINES) if one.name not in known]
+    engines = [Foreign(name, partial(_engine, name)) for name in dict.fromkeys(names)]
+    return Program(
+        DISTRIBUTION,
+        {**sections, "Engines of other packages": engines},
+        help=description,
+        example=example,
+        epilog=epilog,
+    )
+
+
+def _engine(name: str) -> Callable[[Sequence[str]], int]:
+    engine: Callable[[Sequence[str]], int] | None = find(Group.ENGINES, name, FunctionType)
+    assert engine is not None, "it was listed a moment ago"
+    return engine
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code: 0, 1 where a model is not its totals', 2 an error, or how it was stopped.
-
-    A name that is none of our commands may be that of another package's engine, whose ``main`` gets the rest.
-    """
-    words = sys.argv[1:] if argv is None else argv
-    name = next(iter(words), "")
-    if name not in {command.name for command in COMMANDS} and name in {one.name for one in installed(Group.ENGINES)}:
-        return run_program(lambda: _run_engine(name, words[1:]), alone=argv is None)
-    return run_commands(
-        COMMANDS,
-        argv,
-        prog="python -m analytic_secagg",
-        description="See a federation on this computer, set up a site, check what a run left behind and go on from it.",
-        epilog="Deployments: python -m analytic_secagg.flower --help, or .nvflare --help. An engine of another package "
-        "is a command of its name, see docs/how-to/extend.md.",
-        example="verify model.safetensors totals.safetensors",
+    """Run one command; its exit code: 0, 1 a finding, 2 an error, or how it was stopped."""
+    line = program(
+        SECTIONS,
+        "See a federation on this computer, set up a site, check what a run left behind and go on from it.",
+        "demo",
+        EPILOG,
     )
-
-
-def _run_engine(name: str, argv: Sequence[str]) -> int:
-    engine = find(Group.ENGINES, name, FunctionType)
-    assert engine is not None, "it was listed a moment ago"
-    code: int = engine(argv)
-    return code
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyOptions:
-    """Options of the command ``verify``."""
-
-    model: Path | None = option("a model's file", file, default=None, positional=True, metavar="MODEL")
-    totals: Path | None = option(
-        "the file of the totals it was made of", file, default=None, positional=True, metavar="TOTALS"
-    )
-    roster: Path | None = option("the operator's roster, to hold receipts against", file, default=None, metavar="FILE")
-    receipts: tuple[Path, ...] = option(
-        "a receipt that a site kept; may be given several times",
-        file,
-        default=(),
-        flag="--receipt",
-        repeated=True,
-        metavar="FILE",
-        shown="",
-    )
-
-    def __post_init__(self) -> None:
-        if (self.model is None) != (self.totals is None) or (self.model is None and not self.receipts):
-            raise UsageError("needs a model and the totals it was made of, or receipts (--receipt), or all of these")
-        if self.receipts and self.roster is None:
-            raise UsageError("a receipt is held against the keys of the operator's roster; name it with --roster")
-
-
-def _verify(options: VerifyOptions) -> int:
-    """Check receipts; compute the model once more and compare every bit."""
-    totals: tuple[SumResult, ...] = () if options.totals is None else read_totals(options.totals)
-    found = 0 if options.roster is None else _check_receipts(options, totals, Roster.read(options.roster))
-    return found if options.model is None else max(found, _compute_again(options.model, totals))
-
-
-def _check_receipts(options: VerifyOptions, totals: Sequence[SumResult], roster: Roster) -> int:
-    kept = [Receipt.from_bytes(bytes_of(path)) for path in options.receipts]
-    wrong = list(problems(kept, totals, roster))
-    for line in wrong:
-        print(line)
-    if wrong:
-        return 1
-    for receipt in (*(Receipt.from_bytes(one.receipt) for one in totals if one.receipt), *kept):
-        print(f"receipt of {told_by(receipt, roster)}")
-    return 0
-
-
-def _compute_again(model: Path, totals: Sequence[SumResult]) -> int:
-    saved = load_model(model)
-    weights = hashlib.sha256(saved.learner.weights_bytes(saved.model)).hexdigest()
-    for number, one in enumerate(totals, start=1):
-        print(f"sum {number}: {len(one.total)} numbers of {len(one.survivors)} clients")
-    learner: Any = saved.learner
-    if uncertified := learner.take_apart(saved.model).uncertified:
-        print(f"not certified, the bits are those of the machine that solved: {', '.join(uncertified)}")
-    found = differences(saved, totals)
-    for line in found:
-        print(line)
-    if found:
-        print(f"NOT EQUAL: the totals give another model than the one with weights {weights}")
-        return 1
-    print(f"equal, bit for bit: the totals give the model with weights {weights}")
-    return 0
-
-
-COMMANDS: tuple[Command[Any], ...] = (
-    Command(
-        name="verify",
-        summary="compute a model once more from the totals of its run, compare every bit, and check receipts",
-        examples="""example:
-  python -m analytic_secagg verify model.safetensors totals.safetensors
-      both lie in the folder of a run; whoever has a run's totals can do this, on any machine
-  python -m analytic_secagg verify --roster roster.toml --receipt results/0123456789abcdef.receipt
-      what a site keeps of a sum; a second receipt of the same sum may convict the server
-""",
-        options=VerifyOptions,
-        run=_verify,
-        finding="the totals give another model, or a receipt does not vouch or convicts",
-    ),
-    DEMO,
-    SCHEMA,
-    PROFILE,
-    *SITE,
-    DOCTOR,
-    HEALTH,
-    INSPECT,
-    CHANGE,
-    PERSONALISE,
-    *DOSSIER,
-)
+    return run_line(line, argv, prog="python -m analytic_secagg")
 
 
 if __name__ == "__main__":

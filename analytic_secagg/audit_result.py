@@ -94,7 +94,7 @@ class AuditResult:
         except ValidationError as error:
             place = ".".join(map(str, error.errors()[0]["loc"])) or "whole"
             raise PlanError(
-                "the audit's report must be what python -m simulations audit --json writes, of version 4; its part "
+                "the audit's report must be what analytic-secagg audit --json writes, of version 4; its part "
                 f"{place!r} is missing or of another kind. Run the audit with this release"
             ) from error
         if signer is not None and subjects != _subjects(report.dataset.sha256, report.plan_sha256):

@@ -77,7 +77,7 @@ def _run(options: ChangeOptions) -> int:
             f"the totals before and after show the sum of sites {', '.join(map(str, found.revealed))} alone, whose "
             f"reason is: {found.reason}"
         )
-    print(f"{options.new_model} and {options.new_totals}: python -m analytic_secagg verify compares them")
+    print(f"{options.new_model} and {options.new_totals}: analytic-secagg verify compares them")
     print(f"{options.record} says what was done")
     return 0
 
@@ -156,11 +156,11 @@ COMMAND = Command(
     name="change",
     summary="let a batch of sites join or leave a stored total, or take rows out of it, without starting again",
     examples="""examples:
-  python -m analytic_secagg change model.safetensors totals.safetensors newcomers/totals.safetensors
+  analytic-secagg change model.safetensors totals.safetensors newcomers/totals.safetensors
       the newcomers made a run of their own, with the settings of the first one
-  python -m analytic_secagg change model.safetensors totals.safetensors withdrawn/totals.safetensors --how 'remove rows'
+  analytic-secagg change model.safetensors totals.safetensors withdrawn/totals.safetensors --how 'remove rows'
       as if these rows had never been there, to the bit
-  python -m analytic_secagg change model.safetensors totals.safetensors batch/totals.safetensors --new-classes deer,frog
+  analytic-secagg change model.safetensors totals.safetensors batch/totals.safetensors --new-classes deer,frog
       the batch's rows are of two classes more, which its run listed after the others
 """,
     options=ChangeOptions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
+from analytic.shape_repr import shape_repr
 from analytic.statistics import UNKNOWN
+from analytic_secagg.doubts import of_features, of_spelling, of_targets, of_test
 from analytic_secagg.errors import DataError, UsageError
 from analytic_secagg.spelling import tidy
 
@@ -26,12 +28,6 @@ MAX_CLASSES = 2**16
 
 PAIRS = (("x", "y"), ("features", "labels"), ("features", "targets"), ("data", "target"), ("data", "labels"))
 """Names that archives of rows without a split use, in any case."""
-
-FEW_ROWS, MANY_VALUES = 5, 20
-"""Of a class, with which nothing is learned; and different values that are rather amounts than classes."""
-
-REPEATED_PART = 0.05
-"""Of test rows that may happen to be training rows too."""
 
 SPLIT_SEED = 0
 TEST_FRACTION = 0.2
@@ -66,6 +62,8 @@ class Dataset:
     columns: tuple[str, ...] = ()
     w_train: NDArray[Any] | None = None
     notes: tuple[str, ...] = ()
+
+    __repr__ = shape_repr
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
@@ -134,8 +132,13 @@ class Dataset:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What targets may have been meant as, where they are taken otherwise, and test rows that test nothing."""
-        return (*_doubts_of_targets(self.y_train, self.y_test), *_doubts_of_test(self.x_train, self.x_test))
+        """What rows may have been meant as, where they are taken otherwise, and test rows that test nothing."""
+        return (
+            *of_targets("y_train", self.y_train, self.y_test),
+            *of_spelling(self.classes),
+            *of_features([self.column(place) for place in range(self.n_features)], self.x_train),
+            *of_test(self.x_train, self.x_test),
+        )
 
     @property
     def strata(self) -> NDArray[Any]:
@@ -171,7 +174,10 @@ def bundled(name: str) -> Dataset:
     """
     known = BUNDLED | FETCHED
     if name not in known:
-        raise UsageError(f"a bundled data set is one of {', '.join(known)}, not {name!r}; other data go into --data")
+        raise UsageError(
+            f"a bundled data set is one of {', '.join(known)}, not {name!r}; other rows come from a file (load_npz, or "
+            "compare --data)"
+        )
     return split(name, *known[name]())
 
 
@@ -259,7 +265,7 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         with path.open("rb") as file:
             return _arrays_of(path, np.load(file, allow_pickle=False))
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}; --data needs a readable npz file") from error
+        raise DataError(f"cannot read {path}: {error.strerror or error}; name an npz file that can be read") from error
     except DataError:
         raise
     except BROKEN_ARCHIVE as error:
@@ -271,7 +277,7 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 def _arrays_of(path: Path, archive: Any) -> dict[str, NDArray[Any]]:
     if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise DataError(f"{path} holds a single array; --data needs an npz archive with {', '.join(KEYS)}")
+        raise DataError(f"{path} holds a single array, and rows need an npz archive with {', '.join(KEYS)}")
     missing = [key for key in KEYS if key not in archive.files]
     spelt = {name.lower(): name for name in archive.files}
     if missing and (pairs := [pair for pair in PAIRS if {*pair} <= spelt.keys()]):
@@ -325,45 +331,6 @@ def _numbered(*targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], tuple
             for array in (train, test)
         )
     return train, test, ()
-
-
-def _doubts_of_test(train: NDArray[Any], test: NDArray[Any]) -> Iterator[str]:
-    known = {row.tobytes() for row in train}
-    repeated = sum(row.tobytes() in known for row in test)
-    among_themselves = (len(train) - len(known)) / len(train)  # as in tables of a few categories
-    if repeated > max(REPEATED_PART, 2 * among_themselves) * len(test):
-        yield (
-            f"{repeated} of {len(test)} test rows have the features of a training row: on these a model is not tested, "
-            "and a figure over all test rows is too good"
-        )
-
-
-def _doubts_of_targets(train: NDArray[Any], test: NDArray[Any]) -> Iterator[str]:
-    values, counted = np.unique(train, return_counts=True)
-    n_classes, is_float = len(values), train.dtype.kind == "f"
-    if train.ndim == 2 and train.shape[1] > 1 and np.isin(train, (0, 1)).all() and (train.sum(axis=1) == 1).all():
-        taken = "real targets" if is_float else "classes of which a row may have several"
-        yield (
-            f"each row of y_train is one 1 among zeros and is taken for {train.shape[1]} {taken}: if it is one class a "
-            "row (one-hot), give y.argmax(axis=1)"
-        )
-    elif is_float and train.shape[1] == 1 and n_classes <= MANY_VALUES and (values == np.rint(values)).all():
-        if np.median(counted) >= FEW_ROWS:
-            yield (
-                f"y_train holds floats and is taken for a real target, and its {n_classes} different values are whole "
-                f"numbers from {values[0]:g} to {values[-1]:g}: if they are classes, give whole numbers (astype(int))"
-            )
-    elif train.ndim == 1:
-        if n_classes > MANY_VALUES and np.median(counted) < FEW_ROWS:
-            yield (
-                f"y_train holds whole numbers and is taken for {n_classes} classes, of which most have fewer than "
-                f"{FEW_ROWS} rows: if they are amounts, give floats"
-            )
-        if unseen := len(np.setdiff1d(test, train)):
-            yield (
-                f"{unseen} of the classes occur in the test rows alone: no model can find them, and each of their rows "
-                "counts as wrong"
-            )
 
 
 def _check_targets(name: str, key: str, array: NDArray[Any], n_rows: int) -> None:

@@ -192,8 +192,8 @@ COMMAND = Command(
     name="doctor",
     summary="check this host: versions, code, vectors, extras, extensions, arithmetic, entropy, clock; say what to do",
     examples="""example:
-  python -m analytic_secagg doctor
-      then python -m analytic_secagg check-site site.toml for keys, rows and folders of a site
+  analytic-secagg doctor
+      then analytic-secagg check-site site.toml for keys, rows and folders of a site
 """,
     options=DoctorOptions,
     run=_doctor,

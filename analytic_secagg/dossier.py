@@ -217,7 +217,7 @@ class Sources:
     receipts: tuple[Path, ...] = _several("a receipt that a site kept", "--receipt")
     ledgers: tuple[Path, ...] = _several("a ledger of privacy costs", "--ledger")
     audit: Path | None = option(
-        "the report of python -m simulations audit --json --plan --sign",
+        "the report of analytic-secagg audit --json --plan --sign",
         file,
         default=None,
         metavar="FILE",

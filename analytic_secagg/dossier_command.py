@@ -38,7 +38,7 @@ def _dossier(options: DossierOptions) -> int:
     names = options.sources.write(options.out, identity)
     print(f"{options.out}: {len(names)} files, signed by {identity.public.hex()}")
     _print_decision(options.out, identity.public)
-    print(f"python -m analytic_secagg check-dossier {options.out} --key {identity.public.hex()}")
+    print(f"analytic-secagg check-dossier {options.out} --key {identity.public.hex()}")
     return 0
 
 
@@ -98,7 +98,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         name="dossier",
         summary="gather the evidence of a run in one signed folder that verifies offline",
         examples="""example:
-  python -m analytic_secagg dossier models/run-1 --identity identity.key --roster roster.toml --audit audit.json \\
+  analytic-secagg dossier models/run-1 --identity identity.key --roster roster.toml --audit audit.json \\
       --plan plan.json
       agreements, totals and model, receipts, privacy costs, disclosure checks and audit, with annexes to file
 """,
@@ -109,7 +109,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         name="check-dossier",
         summary="verify a dossier offline, with nothing but it and a public key",
         examples="""example:
-  python -m analytic_secagg check-dossier dossier --key 0f1e...
+  analytic-secagg check-dossier dossier --key 3b6a27bcceb6a42d62a3a8d02a6f0d73653215771de243a63ac048a18b59da29
       names every changed file and every contradiction, and lists what the dossier does not show
 """,
         options=CheckOptions,
@@ -120,7 +120,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         name="audit-plan",
         summary="fix and sign an audit's hypotheses before a run",
         examples="""example:
-  python -m analytic_secagg audit-plan hypotheses.toml --identity identity.key
+  analytic-secagg audit-plan hypotheses.toml --identity identity.key
       publish plan.json, and give it to dossier with the audit's report
 """,
         options=PlanOptions,

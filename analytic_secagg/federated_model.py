@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -22,11 +22,24 @@ from analytic.pipeline import Pipeline
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.scaling import Agreement, agreed_format
 from analytic.statistics import LABELS
+from analytic_secagg import doubts
 from analytic_secagg.errors import UsageError
 from analytic_secagg.in_process import FederatedRun, run_federation
 from analytic_secagg.learners import CROSS_VALIDATED, LearnerSettings, find_learner
 from analytic_secagg.modes import MODES, Mode, choose_modes
 from analytic_secagg.privacy import PrivacyPlan
+from analytic_secagg.site.offsets import proposed_offset
+from analytic_secagg.site_rows import (
+    Labels,
+    Site,
+    columns_of,
+    matrix,
+    names_of,
+    refuse_missing,
+    site_rows,
+    with_targets,
+)
+from analytic_secagg.size import refuse_too_large
 from secagg import PartyId
 from secagg.dp.conversions import large_delta
 
@@ -34,9 +47,6 @@ FEWEST_SITES = 2
 
 PROBABILISTIC = (Logistic, LDA)
 """Heads whose scores are logarithms of probabilities, up to what all classes share."""
-
-Site = ClientRows | tuple[Any, ...]
-"""One site's rows: ``(X, y)``, ``(X, y, weights)`` or ``ClientRows``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -132,10 +142,20 @@ class FederatedModel:
         return self.learner.decision_function(self.model, self._features(X))
 
     def _features(self, X: Any) -> NDArray[Any]:
-        features = _matrix("X", X)
-        if self.features is not None and (names := _names(X)) is not None and names != self.features:
+        features = matrix("X", X)
+        if not self._fills and not np.isfinite(features).all():
+            raise UsageError(
+                "X must hold finite numbers, and some rows hold NaN or infinity: repair them or leave them out"
+            )
+        if self.features is not None and (names := names_of(X)) is not None and names != self.features:
             raise UsageError(f"X needs the columns {', '.join(self.features)} in this order, not {', '.join(names)}")
         return features
+
+    @property
+    def _fills(self) -> bool:
+        """Test whether a missing feature has a value that all sites agreed on."""
+        scaler = getattr(self.learner, "scaler", None)
+        return bool(scaler is not None and scaler.fill)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class label of each row, shape (n,); 0 or 1 for each class where a row may have several.
@@ -270,7 +290,7 @@ def federate(
         options: parameters of the learner by name, such as ``n_layers=3`` (docs/reference/command-line.md).
 
     Raises:
-        UsageError: names the argument that is wrong, and what it must be.
+        UsageError: names the argument that is wrong, and what it must be; or the most features that fit into memory.
         secagg.errors.SecureSumError, analytic.errors.AnalyticError: no total, or none that gives a model.
 
     Example:
@@ -284,18 +304,25 @@ def federate(
     """
     parties = _parties(sites)
     chosen, gone = _mode(mode), _dropouts(dropouts, parties)
-    rows = {party: _rows(name, sites[name]) for name, party in parties.items()}
-    features = _columns(sites, rows)
-    labels = _Labels()
+    rows = {party: site_rows(name, sites[name]) for name, party in parties.items()}
+    features = columns_of(sites, rows)
+    labels = Labels()
     if isinstance(learner, str):
-        labels = _Labels.of({name: rows[party].targets for name, party in parties.items()}, classes)
-        rows = {party: _with_targets(rows[party], labels.encoded(name)) for name, party in parties.items()}
+        labels = Labels.of({name: rows[party].targets for name, party in parties.items()}, classes)
+        rows = {party: with_targets(rows[party], labels.encoded(name)) for name, party in parties.items()}
+        for name, party in parties.items():
+            refuse_missing(name, rows[party], features)
+        for doubt in _doubts(
+            {name: rows[party] for name, party in parties.items()}, labels, features, learner, format, options
+        ):
+            warnings.warn(f"sites: {doubt}", stacklevel=2)
         built = _built(learner, rows, labels, format, target_format, ridge, max_rows, options)
     else:
         stated = {"classes": classes, "target_format": target_format, "max_rows": max_rows, **options}
         if wrong := [name for name, value in stated.items() if value is not None]:
             raise UsageError(f"{wrong[0]} is for a learner by name, and learner is {learner.name} with its parameters")
         built = learner
+    refuse_too_large(built)
     if privacy is not None:
         n = len(rows) if privacy.unit == "client" else sum(map(len, rows.values()))
         if said := large_delta(privacy.delta, n, privacy.unit):
@@ -303,6 +330,9 @@ def federate(
     run = run_federation(
         built, rows, chosen, dropouts=lambda number: gone, privacy=privacy, max_client_rows=max_client_rows
     )
+    if isinstance(learner, str):
+        for doubt in _doubts_of_format(run, list(rows.values()), features):
+            warnings.warn(f"sites: {doubt}", stacklevel=2)
     return FederatedModel(
         learner=run.learner,
         model=run.model,
@@ -311,6 +341,44 @@ def federate(
         is_flat=labels.is_flat,
         run=run,
     )
+
+
+def _doubts(
+    sites: Mapping[Any, ClientRows],
+    labels: Labels,
+    columns: Sequence[str] | None,
+    learner: str,
+    format: str,
+    options: Mapping[str, Any],
+) -> Iterator[str]:
+    """Yield what these rows may have been meant as, where they are taken otherwise."""
+    pooled = ClientRows.pool(list(sites.values()))
+    if pooled.weights is not None and not pooled.weights.any():
+        raise UsageError("sites must have a row that counts, and all weights are 0")
+    names = columns or [str(place) for place in range(pooled.features.shape[1])]
+    yield from doubts.of_targets("y", pooled.targets, pooled.targets)
+    yield from doubts.of_spelling(labels.classes)
+    if labels.classes is not None:
+        yield from doubts.of_codings(labels.targets)
+    yield from doubts.of_copies(sites)
+    yield from doubts.of_features(names, pooled.features)
+    yield from doubts.of_sites(names, {name: own.features for name, own in sites.items()})
+    if format in list(Agreement) and labels.is_real:
+        places = [place for place, own in enumerate(pooled.targets.T) if proposed_offset(own) is not None]
+        yield from doubts.of_sizes([f"target {place}" for place in places], pooled.targets[:, places])
+    is_linear = "intercept" in find_learner(learner).options and "intercept" not in options
+    if is_linear and labels.classes is not None and format != Agreement.STANDARDISED:
+        yield from doubts.of_origin(pooled.features, pooled.targets, labels.n_targets)
+
+
+def _doubts_of_format(
+    run: FederatedRun[Any], rows: Sequence[ClientRows], columns: Sequence[str] | None
+) -> Iterator[str]:
+    """Yield the columns of which a run's format kept next to nothing at some site."""
+    found = getattr(run.learner, "coarse_columns", None)
+    places = sorted({place for own in rows if len(own) and found for place in found(run.model, own)})
+    pooled = ClientRows.pool(list(rows)).features[:, places]
+    yield from doubts.of_sizes([f"column {columns[place] if columns else place}" for place in places], pooled)
 
 
 def _parties(sites: Any) -> dict[Any, PartyId]:
@@ -345,107 +413,10 @@ def _dropouts(dropouts: Any, parties: Mapping[Any, PartyId]) -> dict[PartyId, in
     return {parties[name]: messages for name, messages in (dropouts or {}).items()}
 
 
-def _rows(name: Any, site: Any) -> ClientRows:
-    """Return one site's rows, their targets as they came."""
-    if isinstance(site, ClientRows):
-        return site
-    if not isinstance(site, tuple) or len(site) not in (2, 3):
-        raise UsageError(f"sites[{name!r}] must be (X, y), (X, y, weights) or ClientRows, not {type(site).__name__}")
-    features, targets = _matrix(f"X of sites[{name!r}]", site[0]), np.asarray(site[1])
-    if len(features) != len(targets):
-        raise UsageError(f"sites[{name!r}] must have one y for each row of X, not {len(targets)} for {len(features)}")
-    return ClientRows(features, targets, np.asarray(site[2]) if len(site) > 2 else None)
-
-
-def _with_targets(rows: ClientRows, targets: NDArray[Any]) -> ClientRows:
-    return ClientRows(rows.features, targets, rows.weights)
-
-
-def _matrix(what: str, X: Any) -> NDArray[Any]:
-    found = np.asarray(X)
-    if found.ndim != 2 or found.dtype.kind not in "biuf":
-        raise UsageError(f"{what} must be numbers of shape (n, d), not {found.dtype} of shape {found.shape}")
-    return found
-
-
-def _names(X: Any) -> tuple[str, ...] | None:
-    """Return the column names of a data frame; None for an array."""
-    names = getattr(X, "columns", None)
-    return None if names is None else tuple(map(str, names))
-
-
-def _columns(sites: Mapping[Any, Site], rows: Mapping[PartyId, ClientRows]) -> tuple[str, ...] | None:
-    """Return the names of the features, which must be the same at all sites, as their number must."""
-    widths = {own.features.shape[1]: name for name, own in zip(sites, rows.values(), strict=True)}
-    if len(widths) > 1:
-        said = ", ".join(f"{width} at {name!r}" for width, name in widths.items())
-        raise UsageError(f"sites must have the same columns, and their X have {said}")
-    named = {_names(site[0]): name for name, site in sites.items() if isinstance(site, tuple)}
-    named.pop(None, None)
-    if len(named) > 1:
-        said = "; ".join(f"at {name!r} {', '.join(names or ())}" for names, name in named.items())
-        raise UsageError(f"sites must have the same columns in the same order: {said}")
-    return next(iter(named), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Labels:
-    """The targets of all sites, and their kind.
-
-    Args:
-        targets: as they came, by site.
-        classes: the class labels; None for real targets and several classes a row.
-        is_real: whether they are real targets.
-        is_flat: whether real targets came as vectors.
-    """
-
-    targets: Mapping[Any, NDArray[Any]] = field(default_factory=dict)
-    classes: tuple[Any, ...] | None = None
-    is_real: bool = False
-    is_flat: bool = False
-
-    @classmethod
-    def of(cls, targets: Mapping[Any, NDArray[Any]], classes: Sequence[Any] | None) -> _Labels:
-        """Look at the targets of all sites, which have rows."""
-        held = {name: own for name, own in targets.items() if len(own)}
-        shapes = {own.shape[1:] for own in held.values()}
-        if len(shapes) != 1:
-            raise UsageError("sites must have y of one shape, vectors or matrices with as many columns")
-        is_flat = shapes == {()}
-        if classes is None and any(own.dtype.kind == "f" for own in held.values()):
-            return cls(targets=targets, is_real=True, is_flat=is_flat)
-        if not is_flat:
-            return cls(targets=targets)
-        found = {label for own in held.values() for label in own.tolist()}
-        if classes is None:
-            try:
-                return cls(targets=targets, classes=tuple(sorted(found)))
-            except TypeError as error:
-                raise UsageError("y must be labels of one type at all sites: texts and numbers do not sort") from error
-        if len(set(classes)) < len(classes) or (unknown := found - set(classes)):
-            raise UsageError(f"classes must name every label once, and {len(unknown)} of y are missing there")
-        return cls(targets=targets, classes=tuple(classes))
-
-    @property
-    def n_targets(self) -> int:
-        """Classes, or columns of targets."""
-        if self.classes is not None:
-            return len(self.classes)
-        return next(own.shape[1] if own.ndim > 1 else 1 for own in self.targets.values() if len(own))
-
-    def encoded(self, name: Any) -> NDArray[Any]:
-        """Return a site's targets as learners take them."""
-        own = self.targets[name]
-        if self.classes is not None:
-            places = {label: place for place, label in enumerate(self.classes)}
-            return np.array([places[label] for label in own.tolist()], dtype=np.int64)
-        return own.reshape(len(own), self.n_targets) if self.is_real else own
-
-
 def _built(
     name: str,
     rows: Mapping[PartyId, ClientRows],
-    labels: _Labels,
+    labels: Labels,
     format: str,
     target_format: str | None,
     ridge: Any,

@@ -27,7 +27,7 @@ COMMAND = Command(
     name="health",
     summary="check that a site could take part now: file, query log, disk, rows, what is agreed on, budget",
     examples="""example:
-  python -m analytic_secagg health site.toml
+  analytic-secagg health site.toml
       for a monitor: its exit code says it; it waits up to 20 seconds for a sum that is being added up, and leaves
       nothing behind
 """,

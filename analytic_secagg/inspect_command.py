@@ -98,9 +98,9 @@ COMMAND = Command(
     name="inspect",
     summary="show what a site's rows have been given to, and to whom, from its own query log and receipts",
     examples="""examples:
-  python -m analytic_secagg inspect site.toml
+  analytic-secagg inspect site.toml
       each total with the clients in it and who signed it; what the site helped with; what its rows have cost
-  python -m analytic_secagg inspect site.toml --metrics
+  analytic-secagg inspect site.toml --metrics
       the same as numbers, for the textfile collector of a Prometheus node exporter
 """,
     options=InspectOptions,

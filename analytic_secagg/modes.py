@@ -492,6 +492,6 @@ def choose_modes(names: Iterable[str] | None) -> tuple[Mode, ...]:
         if not mode.installed:
             raise UsageError(
                 f"the mode {mode.name} needs the module {mode.requires}, which is not installed; install it with "
-                f"{mode.missing_extra}, or leave {mode.name} out of --modes"
+                f"{mode.missing_extra}, or name other modes"
             )
     return chosen

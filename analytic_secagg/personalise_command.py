@@ -104,7 +104,7 @@ COMMAND = Command(
     name="personalise",
     summary="make a site's own model from a run's total and the site's rows, which stay where they are",
     examples="""example:
-  python -m analytic_secagg personalise results/model-0123456789abcdef.safetensors site.toml --alpha 10
+  analytic-secagg personalise results/model-0123456789abcdef.safetensors site.toml --alpha 10
       FedHiP's last phase (eq. 13-14): exact, of the total, the site's own statistics and alpha alone
 """,
     options=PersonaliseOptions,

@@ -25,7 +25,12 @@ class SchemaOptions:
     action: str = option("draft proposes both files", choices=("draft",), positional=True, metavar="draft")
     table: Path = option("a site's table", file, positional=True, metavar="FILE")
     target: str = option("the column that is to be learned", str, metavar="COLUMN")
-    into: Path = option("a folder for the two files; none is replaced", file, default=Path(), metavar="FOLDER")
+    into: Path = option(
+        "a folder for the two files, made where it is not there; no file is replaced",
+        file,
+        default=Path(),
+        metavar="FOLDER",
+    )
 
 
 def _schema(options: SchemaOptions) -> int:
@@ -36,6 +41,7 @@ def _schema(options: SchemaOptions) -> int:
             raise OutputError(f"cannot write {path}: {os.strerror(errno.EEXIST)}; name another folder with --into")
     for path, text in ((schema, found.schema), (reading, found.reading)):
         try:
+            options.into.mkdir(exist_ok=True)
             with path.open("x", encoding="utf-8") as made:
                 made.write(text)
         except OSError as error:
@@ -57,7 +63,7 @@ COMMAND = Command(
     name="schema",
     summary="draft a table's schema, which all sites share, and the reading of this file, which stays at the site",
     examples="""example:
-  python -m analytic_secagg schema draft heart.csv --target Diagnose
+  analytic-secagg schema draft heart.csv --target Diagnose
       a person reads both files; notes that it prints may name values, and are for this site alone
 """,
     options=SchemaOptions,

@@ -28,6 +28,7 @@ from analytic_secagg.site.disk import site_problems
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.json_log import logged
 from analytic_secagg.site.key_files import write_secret
+from analytic_secagg.site.profile import columns_of, oddities
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
@@ -194,6 +195,10 @@ def _check_site(options: CheckOptions) -> int:
             print(f"features of {site.roster.features.backbone}: made as the roster says, the same at all sites")
         if site.client.columns is not None:
             _warn_of_unlike_columns(site.client.columns, rows.features)
+            if odd := [name for name, one in columns_of(site.client).items() if any(oddities(name, one))]:
+                print(
+                    f"warning: look at {', '.join(odd)} in what the command profile shows to this site, before any sum"
+                )
             print(
                 f"columns {site.client.columns.fingerprint}: the same at all sites, or their rows do not add up to one"
             )
@@ -287,7 +292,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         name="identity",
         summary="make a signing key (of a client, the server, a helper or the key holder); print its public half",
         examples="""example:
-  python -m analytic_secagg identity identity.key
+  analytic-secagg identity identity.key
   the printed half goes into the roster; the file stays on this host, readable by its owner alone
 """,
         options=KeyOptions,
@@ -297,9 +302,9 @@ COMMANDS: tuple[Command[Any], ...] = (
         name="epoch",
         summary="begin a new epoch of a helper's sealing key and erase the old one's secret",
         examples="""examples:
-  python -m analytic_secagg epoch site.toml
+  analytic-secagg epoch site.toml
   what was sealed to the old key opens no more; sums that were under way with it go on without this helper
-  python -m analytic_secagg epoch site.toml --number 12
+  analytic-secagg epoch site.toml --number 12
   after the site's state was lost: sites refuse numbers below those that they accepted before
 """,
         options=EpochOptions,
@@ -309,7 +314,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         name="roster",
         summary="check a roster; print the fingerprint to read to each other",
         examples="""example:
-  python -m analytic_secagg roster roster.toml
+  analytic-secagg roster roster.toml
 """,
         options=RosterOptions,
         run=_roster,
@@ -318,9 +323,9 @@ COMMANDS: tuple[Command[Any], ...] = (
         name="configuration",
         summary="print what a run computes of everybody's rows, and the digest by which a roster agrees to it",
         examples="""examples:
-  python -m analytic_secagg configuration trial/app trial/server/roster.toml
+  analytic-secagg configuration trial/app trial/server/roster.toml
   the folder of the run's settings, and the roster, whose number of clients is part of it
-  python -m analytic_secagg configuration trial/app trial/server/roster.toml 'ridge=0.5'
+  analytic-secagg configuration trial/app trial/server/roster.toml 'ridge=0.5'
   with other settings; every owner runs it, and compares the digest with the one in the roster
 """,
         options=ConfigurationOptions,
@@ -330,12 +335,12 @@ COMMANDS: tuple[Command[Any], ...] = (
         name="check-site",
         summary="check a site's file, keys, state folder and rows, and try a run beforehand; forget old sessions",
         examples="""examples:
-  python -m analytic_secagg check-site site.toml
+  analytic-secagg check-site site.toml
       talks to nobody
-  python -m analytic_secagg check-site site.toml --run trial/app
+  analytic-secagg check-site site.toml --run trial/app
       this site's part of every sum, made of its rows and thrown away: what it says ok to does not fail for its rows,
       its file or its roster later
-  python -m analytic_secagg check-site site.toml --run trial/app --server 127.0.0.1:8000 --certificate ca.crt
+  analytic-secagg check-site site.toml --run trial/app --server 127.0.0.1:8000 --certificate ca.crt
       the link to the server too, with TLS
 """,
         options=CheckOptions,
@@ -346,7 +351,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         name="accept-loss",
         summary="go on with a query log that was lost or restored from an older copy; its rows count as given before",
         examples="""example:
-  python -m analytic_secagg accept-loss site.toml
+  analytic-secagg accept-loss site.toml
   where check-site says that the query log is behind its second place, and no newer copy of the state folder is left
 """,
         options=SiteOptions,
@@ -356,7 +361,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         name="ledger",
         summary="begin the ledger that a site's [privacy] names, once for its rows; never over an old one",
         examples="""example:
-  python -m analytic_secagg ledger site.toml
+  analytic-secagg ledger site.toml
   check-site prints what was spent since, and the head to note elsewhere
 """,
         options=SiteOptions,

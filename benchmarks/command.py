@@ -19,6 +19,7 @@ from analytic_secagg.errors import UsageError
 from benchmarks import learning
 from benchmarks.liars import BY_LIARS
 from benchmarks.masked_client import MASKING, WHOLE_CLIENT, WIRE_BYTES
+from benchmarks.means import MEANS
 from benchmarks.measure import Figure, Row, Section, Settings, Spread, describe_machine, one_thread, spaced
 from benchmarks.sessions import BY_COHORT_SIZE, BY_MODE
 from simulations.command_line.progress import SILENT_SECONDS
@@ -34,9 +35,13 @@ SECTIONS: Mapping[str, Section] = {
         BY_COHORT_SIZE,
         BY_MODE,
         BY_LIARS,
+        MEANS,
     )
 }
 """Every section by its letter."""
+
+RESULTS = "## Results"
+"""The line of a page below which the tables are."""
 
 VERDICTS = {True: "met", False: "NOT met", None: ""}
 
@@ -97,6 +102,12 @@ class BenchOptions:
     )
     settings: Settings = part(Settings)
     json: Path | None = option("write everything that was measured there", file, default=None, metavar="FILE")
+    page: Path | None = option(
+        f"a Markdown page; what is below its line '{RESULTS}' is replaced by the tables",
+        file,
+        default=None,
+        metavar="FILE",
+    )
 
 
 def run(options: BenchOptions) -> int:
@@ -107,17 +118,21 @@ def run(options: BenchOptions) -> int:
         FederationError: a session did not come to its end.
     """
     output = None if options.json is None else OutputFile(options.json)
+    page = None if options.page is None else (OutputFile(options.page), _above_results(options.page))
     machine = describe_machine()
-    facts = (f"| {name} | {fact} |" for name, fact in machine.items())
-    print("| machine | |", "| --- | --- |", *facts, sep="\n", flush=True)
+    facts = "\n".join(f"| {name} | {fact} |" for name, fact in machine.items())
+    tables = [f"| machine | |\n| --- | --- |\n{facts}"]
+    print(tables[0], flush=True)
     found: list[SectionRecord] = []
     with one_thread():
         for section in options.sections:
             found.append(SectionRecord.of(section, _told(section, options.settings)))
-            print(f"\n{section_table(found[-1])}", flush=True)
+            tables.append(section_table(found[-1]))
+            print(f"\n{tables[-1]}", flush=True)
     load = f"{os.getloadavg()[0]:.2f}"
     verdicts = [row.met for one in found for row in one.rows if row.met is not None]
-    print(f"\n{sum(verdicts)} of {len(verdicts)} goals met; load at the end {load}")
+    tables.append(f"{sum(verdicts)} of {len(verdicts)} goals met; load at the end {load}")
+    print(f"\n{tables[-1]}")
     if output is not None:
         report = BenchReport(
             settings=SettingsRecord.model_validate(options.settings),
@@ -125,7 +140,36 @@ def run(options: BenchOptions) -> int:
             sections=tuple(found),
         )
         output.write(report.to_json())
+    if page is not None:
+        file, above = page
+        file.write("\n\n".join([f"{above}\n{RESULTS}", _made_by(options), *tables]) + "\n")
     return 0
+
+
+def _above_results(path: Path) -> str:
+    """Return what a page says above its results.
+
+    Raises:
+        UsageError: it has no such line.
+    """
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    above, line, _ = text.partition(f"\n{RESULTS}\n")
+    if not line:
+        raise UsageError(f"--page: needs a page with a line '{RESULTS}', below which it is replaced; {path} has none")
+    return above
+
+
+def _made_by(options: BenchOptions) -> str:
+    """Say which command made the tables."""
+    letters = ",".join(section.letter for section in options.sections)
+    asked = [f"--sections {letters}"] if len(options.sections) < len(SECTIONS) else []
+    if options.settings.quick:
+        asked.append("--quick")
+    asked.append(f"--runs {options.settings.runs}")
+    return (
+        f"All tables are of one run of `python -m benchmarks {' '.join(asked)}`. Brackets hold the smallest and the "
+        "largest of the rounds."
+    )
 
 
 def _told(section: Section, settings: Settings) -> Iterator[Row]:
@@ -168,8 +212,8 @@ def _examples() -> str:
 {sections}
 
 examples:
-  python -m benchmarks --json bench.json
-      everything; on two cores about twenty minutes, most of it the session of 10 000 clients
+  python -m benchmarks --json bench.json --page docs/explanation/performance.md
+      everything, into the documentation; an hour or two on two cores, most of it the sessions of 10 000 clients
   python -m benchmarks --sections a,c,d
       some of it
   python -m benchmarks --quick --sections c,e

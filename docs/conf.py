@@ -47,8 +47,9 @@ autodoc_preserve_defaults = True
 # have to be downloaded.
 nitpicky = True
 nitpick_ignore_regex = [
-    ("py:.*", r"(np|numpy|collections|fractions|pathlib|sklearn|torch|argparse|enum)\..*"),
+    ("py:.*", r"(np|numpy|collections|fractions|pathlib|sklearn|torch|click|enum)\..*"),
     ("py:.*", r"NDArray|Module"),  # numpy.typing's and torch.nn's
+    ("py:.*", r"(pydantic|annotated_types)\..*|FieldInfo|NoneType|M(in|ax)Len|[GL][te]"),  # fields of pydantic models
 ]
 
 
@@ -79,7 +80,10 @@ def hand_out_files(app: Sphinx, page: str, source: list[str]) -> None:
         leaves = posixpath.normpath(posixpath.join(posixpath.dirname(page), link["target"])).startswith("..")
         return f"{{download}}`{link['text']} <{link['target']}>`" if leaves else link[0]
 
-    source[0] = _LINK.sub(rewrite, fill(source[0]))
+    glossary = posixpath.relpath("reference/glossary", posixpath.dirname(page) or ".")
+    words = f"\n\n---\n\n[The words of this project: glossary]({glossary}.md)\n"
+    is_markdown = Path(app.env.doc2path(page)).suffix == ".md" and page != "reference/glossary"
+    source[0] = _LINK.sub(rewrite, fill(source[0])) + (words if is_markdown else "")
 
 
 def read_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

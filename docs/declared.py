@@ -10,8 +10,8 @@ from typing import Any
 from analytic_secagg.console.declaration import option_lines
 from benchmarks.command import COMMAND as BENCH
 from benchmarks.command import BenchReport
+from simulations.__main__ import EXPERIMENTS
 from simulations.audit.record import Audit
-from simulations.command_line.commands import commands
 from simulations.compare.comparison import Comparison
 from simulations.report.document import Record
 
@@ -28,7 +28,7 @@ def fill(text: str) -> str:
 
 def options(name: str) -> str:
     """Return the table of a command's options."""
-    (command,) = (command for command in (*commands(), BENCH) if command.name == name)
+    (command,) = (command for command in (*(listed.load() for listed in EXPERIMENTS), BENCH) if command.name == name)
     rows = (
         (f"`{line.flag} {line.metavar}`".replace(" `", "`"), line.default, line.help)
         for line in option_lines(command.options)

@@ -7,12 +7,15 @@ implementation without shared code gives the same bytes (``tests/slow_implementa
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.committee.messages import BOX_LABEL, CommitteeInput, box_binding
 from secagg.committee.protocol import CommitteeSum
@@ -24,11 +27,12 @@ from secagg.masked.client import MaskedClient
 from secagg.masked.protocol import MaskedSum
 from secagg.masked.series import MaskedSeries, SeriesClient, SeriesServer
 from secagg.masked.states import ClientState
+from secagg.mean import MeanSpec
 from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey, verifies
 from secagg.primitives.sealing import SealBrokenError
 from secagg.receipted_sum import ReceiptedSum, SignedBy
-from secagg.sessions import PartyId
+from secagg.sessions import PartyId, SumResult
 from secagg.sums import NO_SECRETS, PartySecrets, SumProtocol
 from secagg.wire import MessageType, Reader, message_type, payload_of
 
@@ -51,7 +55,7 @@ def differences(folder: Path = SHIPPED) -> dict[str, str]:
     """Replay all vectors of a folder.
 
     Args:
-        folder: good runs; bad messages in its folder ``bad``, committee runs in ``committee``.
+        folder: good runs; bad messages in its folder ``bad``, committee runs in ``committee``, means in ``mean``.
 
     Returns:
         The reason for each vector that is not reproduced, by its path without suffix.
@@ -63,6 +67,8 @@ def differences(folder: Path = SHIPPED) -> dict[str, str]:
         checks[f"bad/{name}"] = lambda bad=bad, run=run: check_bad_message(bad, run)  # type: ignore[misc]
     for name, run in _read(folder / "committee").items():
         checks[f"committee/{name}"] = lambda run=run: check_committee_run(run)  # type: ignore[misc]
+    for name, run in _read(folder / "mean").items():
+        checks[f"mean/{name}"] = lambda run=run: check_mean(run)  # type: ignore[misc]
     found = {}
     for name, check in checks.items():
         try:
@@ -347,6 +353,56 @@ def check_committee_run(run: Json) -> None:
     _same("total", (server.result.total.tolist(), list(server.result.survivors)), (run["total"], run["survivors"]))
 
 
+def check_mean(run: Json) -> None:
+    """Replay what each client's arrays become in a mean, and the mean of their total.
+
+    Raises:
+        ConformanceError: the result differs from the published one.
+    """
+    shapes = tuple((name, tuple(shape)) for name, shape in run["shapes"])
+    names = ("n_clients", "max_weight", "entry_bytes", "rounding")
+    spec = MeanSpec(
+        shapes=shapes,
+        exponents=tuple(run["exponents"]),
+        metrics=tuple(run["metrics"]),
+        **{name: run[name] for name in names},
+    )
+    _same("layout", spec.layout.canonical().hex(), run["layout"])
+    total = np.zeros(spec.layout.size, dtype=np.int64)
+    for client in run["clients"].values():
+        arrays = {name: _floats(client["arrays"][name]).reshape(shape) for name, shape in shapes}
+        metrics = {name: float.fromhex(value) for name, value in client["metrics"].items()}
+        entropy = _Recorded(client["entropy"])
+        vector = spec.vector(arrays, weight=client["weight"], metrics=metrics, entropy=entropy)
+        _same("vector", vector.tolist(), client["vector"])
+        _same("entropy left", entropy.left, b"")
+        total += vector
+    mean = spec.mean(SumResult(total=total, survivors=tuple(sorted(_by_party(run["clients"])))))
+    _same(
+        "mean",
+        {name: np.ravel(array).tolist() for name, array in mean.arrays.items()},
+        {name: _floats(values).tolist() for name, values in run["mean"].items()},
+    )
+    _same("metrics", {name: value.hex() for name, value in mean.metrics.items()}, run["mean_metrics"])
+    _same("clipped", dict(mean.clipped), run["clipped"])
+
+
+def _floats(values: list[str]) -> NDArray[np.float64]:
+    return np.array([float.fromhex(value) for value in values])
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Replay the vectors of the package, or of the folder that is named, and print what differs; 1 if anything does."""
+    parser = argparse.ArgumentParser(prog="python -m secagg.conformance", description="Replay published test vectors.")
+    parser.add_argument("folder", nargs="?", type=Path, default=SHIPPED, help="vectors; the package's own by default")
+    folder: Path = parser.parse_args(words).folder
+    found = differences(folder)
+    for name, reason in found.items():
+        print(f"{name}: {reason}")
+    print(f"{count(folder) - len(found)} of {count(folder)} vectors are reproduced")
+    return int(bool(found) or count(folder) == 0)
+
+
 def _opened(config: CommitteeSum, party: PartyId, message: bytes, keys: Mapping[PartyId, BoxKey]) -> object:
     """Return the content of an upload: decrypted boxes, commitments, vector, and whether it is signed."""
     upload = CommitteeInput.read(Reader(memoryview(payload_of(message)), peer=party), config)
@@ -380,3 +436,7 @@ def _by_party(values: Mapping[str, Any]) -> dict[PartyId, Any]:
 def _same(what: str, came: object, published: object) -> None:
     if came != published:
         raise ConformanceError(f"{what}: not as published")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -261,7 +261,8 @@ class DurableServer:
 
     Where ``each_message`` is set, every message writes the whole session: over n clients n times the vector, and
     n^2 / 2 sealed shares. Without it a session is written once a round; after a crash send ``requests`` again to all
-    (before the first closed round, ask for the first messages again), and durable clients repeat what they sent.
+    (before the first closed round, ask for the first messages again), and durable clients repeat what they sent. A
+    session that too few answered asks again in the same way, and goes on with those who are back.
 
     Args:
         store: storage of the session; only the server may read it.
@@ -334,7 +335,8 @@ class DurableServer:
             except LocalProtocolError:
                 raise  # nothing changed, so the stored record is valid
             except SecureSumError:
-                self._save()  # an aborted session stays aborted after a restart
+                if self._each_message:
+                    self._save()  # an aborted session stays aborted after a restart
                 raise
         self._save()
         self.requests, self._unstored = self._unstored, None

@@ -18,7 +18,7 @@ if os.access(SHARED_MEMORY, os.W_OK):  # a site flushes every word to its disk, 
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", max_examples=25, deadline=None, suppress_health_check=_QUIET)
-settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, suppress_health_check=_QUIET)
+settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=_QUIET)
 settings.register_profile("nightly", max_examples=5000, deadline=None, print_blob=True, suppress_health_check=_QUIET)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 

@@ -21,6 +21,7 @@ sys.path.append(str(Path(__file__).resolve().parent / "slow_implementation"))
 sys.path.append(str(Path(__file__).resolve().parent / "vectors"))
 
 import committee_vectors
+import mean_vectors
 import numpy as np
 from bad_messages import all_bad_messages
 from slow_driver import run
@@ -211,7 +212,8 @@ def all_files() -> dict[str, str]:
     scenarios = all_scenarios()
     bad = {f"bad/{name}.json": vector for name, vector in all_bad_messages(scenarios)}
     of_committees = {f"committee/{name}": text for name, text in committee_vectors.all_files().items()}
-    return {path: to_text(vector) for path, vector in {**scenarios, **bad}.items()} | of_committees
+    of_means = {f"mean/{name}": text for name, text in mean_vectors.all_files().items()}
+    return {path: to_text(vector) for path, vector in {**scenarios, **bad}.items()} | of_committees | of_means
 
 
 def differences(wanted: Mapping[str, str]) -> list[str]:

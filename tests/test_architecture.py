@@ -249,17 +249,36 @@ def test_heavy_packages_stay_out_of_the_core_at_load(package: str) -> None:
 
 @pytest.mark.parametrize("package", ["analytic_secagg", "simulations", "benchmarks"])
 def test_the_rest_loads_without_heavy_packages(package: str) -> None:
-    """All but the engines' own parts, which cannot be written without them."""
+    """All but the engines' own parts and a peer's, which cannot be written without them."""
     heavy = [
         a
         for a in IMPORTS
         if top(a.source) == package
-        and not a.source.startswith(("analytic_secagg.flower", "analytic_secagg.nvflare"))
+        and not a.source.startswith(("analytic_secagg.flower", "analytic_secagg.nvflare", "benchmarks.secaggplus"))
         and top(a.target) in HEAVY
         and a.at_module_level
         and not a.for_types_only
     ]
     assert not heavy, shown(heavy)
+
+
+def test_what_a_site_runs_draws_nothing() -> None:
+    """Tables for terminals and plots come with the extra ``simulations``."""
+    drawn = {"rich", "matplotlib", "PIL"}
+    arrows = [a for a in IMPORTS if top(a.source) not in ("simulations", "benchmarks") and top(a.target) in drawn]
+    assert not arrows, shown(arrows)
+
+
+def test_sums_and_closed_forms_load_without_posix() -> None:
+    """As on Windows, where these modules are not; what locks a file says so when it is called."""
+    names = [name for name in sorted(MODULES) if top(name) in ("secagg", "analytic")]
+    program = (
+        "import importlib, sys\n"
+        "for name in ('fcntl', 'grp', 'pty', 'pwd', 'resource', 'syslog', 'termios', 'tty'):\n"
+        "    sys.modules[name] = None\n"
+        f"for name in {names}: importlib.import_module(name)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize("name", sorted(name for name, path in MODULES.items() if path.name == "__init__.py"))

@@ -22,7 +22,11 @@ from secagg.wire import MessageType
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-TUTORIAL = DOCS / "tutorials" / "first-model.md"
+TUTORIALS = {
+    "first-model.md": (3, {"features.npz", "model.safetensors", "report.html", "report.json"}),
+    "from-rows-to-an-answer.md": (2, {"hospital-1.csv", "draft-1", "draft-2", "columns.toml", "model.safetensors"}),
+}
+"""Each with its number of commands, and files that it leaves behind."""
 FACES = (
     *("secagg", "secagg.committee", "secagg.encryption", "secagg.dp"),
     *("analytic", "analytic.estimators", "analytic.torch_export"),
@@ -51,7 +55,9 @@ def test_every_page_is_on_the_site(site: Path) -> None:
     pages = [path for path in DOCS.rglob("*") if path.suffix in (".md", ".rst") and "_build" not in path.parts]
     assert pages
     for page in pages:
-        assert (site / page.relative_to(DOCS)).with_suffix(".html").exists()
+        built = (site / page.relative_to(DOCS)).with_suffix(".html")
+        assert built.exists()
+        assert page.suffix != ".md" or page.stem == "glossary" or 'glossary.html"><span' in built.read_text("utf-8")
 
 
 def test_every_room_lists_its_pages() -> None:
@@ -137,24 +143,25 @@ def _words(page: Path) -> str:
 
 
 @pytest.mark.slow  # its snippets run in test_documentation.py too
-def test_the_tutorial_runs_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", TUTORIALS)
+def test_the_tutorial_runs_as_it_is_printed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Snippets in one namespace, commands in real processes; every line of a ``text`` block is printed by the last."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__tutorial__"}
     printed, commands = "", 0
-    for language, block in re.findall(r"^```(\w+)\n(.*?)^```", TUTORIAL.read_text(encoding="utf-8"), re.DOTALL | re.M):
+    text = (DOCS / "tutorials" / page).read_text(encoding="utf-8")
+    for language, block in re.findall(r"^```(\w+)\n(.*?)^```", text, re.DOTALL | re.M):
         if language == "python":
-            exec(compile(block, TUTORIAL.name, "exec"), names)
+            exec(compile(block, page, "exec"), names)
         elif language == "console":
             for command in re.findall(r"^\$ (.+)$", block, re.MULTILINE):
                 printed, commands = _output_of(command), commands + 1
         else:
             assert language == "text"
             assert all(line in printed for line in block.splitlines()), printed
-    assert commands == 3
-    assert {"features.npz", "model.safetensors", "report.html", "report.json"} <= {
-        path.name for path in tmp_path.iterdir()
-    }
+    wanted, left = TUTORIALS[page]
+    assert commands == wanted
+    assert left <= {path.name for path in tmp_path.iterdir()}
 
 
 def _output_of(command: str) -> str:

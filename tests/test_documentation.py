@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from analytic_secagg.learners import LEARNERS, LearnerSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+HOUSES = {"secagg", "analytic", "analytic_secagg"}
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
@@ -111,3 +113,35 @@ def _write_features(path: Path) -> None:
         classes=np.array(["cat", "dog"]),
         settings="{}",
     )
+
+
+API = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference" / "api").glob("*.rst"))
+PUBLIC_MODULES = set(re.findall(r"^\.\. automodule:: (\S+)\n   :members:\n", API, re.MULTILINE))
+PUBLIC_NAMES = set(re.findall(r"^\.\. (?:autoclass|autofunction|autoexception|py:data):: (\S+)$", API, re.MULTILINE))
+OTHERS = {"analytic_secagg.flower.mean", "simulations.__main__", "secagg.ring"}
+"""Modules of an extra, a command's ``main`` and a type of arrays, which the API pages do not build."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if _snippets(page)], ids=lambda page: page.name)
+def test_snippets_import_public_names_alone(page: Path) -> None:
+    """Those of the API pages: names of a package's face, of a module that is listed, or listed themselves."""
+    for snippet in _snippets(page):
+        for node in ast.walk(ast.parse(snippet)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in HOUSES | {"simulations"}:
+                module = str(node.module)
+                if module in OTHERS:
+                    continue
+                names = {alias.name for alias in node.names}
+                face = getattr(import_module(module), "__all__", names if module in PUBLIC_MODULES else ())
+                assert all(name in face or f"{module}.{name}" in PUBLIC_NAMES for name in names), (module, names)
+
+
+@pytest.mark.parametrize("package", sorted(HOUSES))
+def test_an_api_page_begins_with_a_program_that_runs(package: str, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "reference" / "api" / f"{package}.rst").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^\.\. code-block:: python\n\n((?:   .*\n|\n)+)", page.split("All names")[0], re.MULTILINE)
+    exec(compile(re.sub(r"^   ", "", program, flags=re.MULTILINE), package, "exec"), {})
+    assert capsys.readouterr().out
+    named = re.findall(r"`(\w+)`", " ".join(re.findall(r"^   \* - (.*)$", page, re.MULTILINE)))
+    assert 7 <= len(named) <= 14
+    assert not set(named) - set(import_module(package).__all__)

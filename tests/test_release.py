@@ -37,6 +37,9 @@ NEEDED_BY_EXTRAS = (
     "nvflare",
     "pytest",
     "coverage",
+    "rich",
+    "matplotlib",
+    "PIL",
 )
 """Must be missing from the clean environment, or what it shows would be worth nothing."""
 
@@ -139,7 +142,7 @@ def test_the_sdist_holds_sources_tests_and_documents(built: Built) -> None:
 
 
 def test_a_clean_environment_runs_the_main_job(built: Built, tmp_path: Path) -> None:
-    """Without extras all four packages load and `plain`, `masked` and `committee` compute one model.
+    """Without extras what a site needs loads; with `simulations` three modes make one model.
 
     From the wheel, which was built from the sdist.
     """
@@ -151,6 +154,12 @@ def test_a_clean_environment_runs_the_main_job(built: Built, tmp_path: Path) -> 
 
     run(*pip, built.wheel, cwd=nowhere)
     check_imports(bin_, nowhere, built.sources)
+    refused = subprocess.run(
+        [bin_ / "analytic-secagg", "compare"], cwd=nowhere, capture_output=True, text=True, check=False
+    )
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "pip install 'analytic-secagg[simulations]'" in refused.stderr
+    run(*pip, f"{built.wheel}[simulations]", cwd=nowhere)
     check_main_job(bin_, nowhere)
 
 
@@ -195,11 +204,12 @@ def test_locked_versions_are_those_that_the_project_takes(engine: str) -> None:
 
 
 def check_imports(bin_: Path, cwd: Path, sources: set[str]) -> None:
-    """All modules load but those that are written in an extra's own classes, and no extra is there."""
+    """All modules load but those that are written in an extra's own classes or draw, and no extra is there."""
     found = json.loads(run(bin_ / "python", "-c", IMPORT_EVERYTHING, *NEEDED_BY_EXTRAS, cwd=cwd))
     assert found["unwanted"] == []
-    of_engines = {"flwr": "analytic_secagg.flower.", "nvflare": "analytic_secagg.nvflare."}
-    assert all(name.startswith(of_engines[wanted]) for name, wanted in found["missing"].items())
+    places = {"flwr": "analytic_secagg.flower.", "nvflare": "analytic_secagg.nvflare."}
+    places |= dict.fromkeys(("rich", "matplotlib", "PIL"), "simulations.")
+    assert all(name.startswith(places[wanted]) for name, wanted in found["missing"].items())
     paths = {name for name in under(sources, *PACKAGES) if name.endswith(".py")}
     assert {*found["modules"], *found["missing"]} == {module_name(path) for path in paths if "/template/" not in path}
 
@@ -213,7 +223,7 @@ def check_main_job(bin_: Path, cwd: Path) -> None:
     assert version == PROJECT["version"]
     assert Path(origin).is_relative_to(bin_.parent)
     modes = ("--modes", "plain,masked,committee")
-    printed = run(bin_ / "analytic-secagg", "compare", "--clients", "5", *modes, cwd=cwd)
+    printed = run(bin_ / "analytic-secagg", "compare", "--clients", "5", "--verbose", *modes, cwd=cwd)
     assert "all 3 runs equal the pooled model of the surviving clients, bit for bit" in printed
     assert re.search(r"^one weights hash in all runs: [0-9a-f]{64}$", printed, re.MULTILINE)
     found = run(bin_ / "python", "-m", "analytic_secagg", "doctor", cwd=cwd)
@@ -271,7 +281,7 @@ def test_the_citation_file_follows_its_format() -> None:
         assert all(reference[key] for key in CITED), reference
 
 
-def test_the_citation_names_the_papers_of_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8").split("## The papers")[1]
-    listed = re.findall(r"^- .*?\*(.+?)\*", readme, re.MULTILINE)
+def test_the_citation_names_the_papers() -> None:
+    page = (ROOT / "docs" / "reference" / "papers.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- .*?\*(.+?)\*", page, re.MULTILINE)
     assert sorted(listed) == sorted(reference["title"] for reference in citation()["references"])

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh, lapack
 from threadpoolctl import ThreadpoolController
 
-from analytic.solve.digits import INFLATE, Digits, FloatMatrix, rounds_to_high, two_sum
+from analytic.solve.digits import INFLATE, Digits, FloatMatrix, bits_beside, rounds_to_high, two_sum
 
 FloatVector = NDArray[np.float64]
 
@@ -80,6 +80,11 @@ class System:
     def shape(self) -> tuple[int, ...]:
         """(d, d)."""
         return self.gram.shape
+
+    @property
+    def step_bits(self) -> int:
+        """The width of digits of what G is multiplied by."""
+        return bits_beside(self.shape[0], self.gram.bits)
 
     @property
     def diagonal(self) -> FloatVector:
@@ -193,18 +198,20 @@ def inverses(system: System) -> Iterator[Inverse | None]:
     matrix *= outer
     matrix *= outer[:, None]
     for _ in range(LEVELS if len(matrix) <= SMALL else LEVELS // 10):
-        factor, least, rcond = _factored(matrix)
+        with one_blas_thread():  # the conditioning is reported as it comes
+            factor, least, rcond = _factored(matrix)
         if least > 0:
             del matrix  # what refines with this inverse needs the room
             yield Inverse(outer, factor, least, rcond)
         else:
             yield None
-            _refuse_negative(system, matrix, outer)
-            factor = _lifted(matrix)
+            with one_blas_thread():
+                _refuse_negative(system, matrix, outer)
+                factor = _lifted(matrix)
         inner, _ = lapack.dtrtri(np.asfortranarray(np.tril(factor)), lower=1)
         rows = inner * outer if outer.ndim == 1 else inner @ outer
         rows = np.ldexp(rows, -np.frexp(np.abs(rows).max(axis=1))[1][:, None])
-        digits = Digits.rounded(rows, system.gram.bits, 2)
+        digits = Digits.rounded(rows, system.step_bits, 2)
         product = digits @ (system @ digits.T)
         if product.exponent < LOWEST:
             raise UndecidedError
@@ -276,7 +283,7 @@ def _refuse_negative(system: System, matrix: FloatMatrix, outer: FloatMatrix) ->
     values, vectors = eigh(matrix, subset_by_index=[0, 0])
     if values[0] < 0:
         vector = outer[:, None] * vectors if outer.ndim == 1 else outer.T @ vectors
-        digits = Digits.rounded(vector, system.gram.bits, 2)
+        digits = Digits.rounded(vector, system.step_bits, 2)
         if (digits.T @ (system @ digits)).floats()[0, 0] < 0:
             raise IndefiniteError
 
@@ -287,6 +294,7 @@ class Problem:
 
     Args:
         right: H.
+        step_bits: the width of digits of a step.
         expand: from what is solved for to the weights, exactly.
         image: from weights to what H is compared with, exactly.
         step: an approximate solution Z of a residual.
@@ -295,6 +303,7 @@ class Problem:
     """
 
     right: Digits
+    step_bits: int
     expand: Callable[[Digits], Digits]
     image: Callable[[Digits], Digits]
     step: Callable[[Inverse, FloatMatrix], FloatMatrix]
@@ -337,9 +346,8 @@ def _refine_columns(
     residual = problem.right[:, active]
     high, low, slack = np.zeros((3, len(weights), len(active)))
     floats, last = residual.floats(), np.inf
-    bits = problem.right.bits
     while len(active):
-        step = problem.expand(Digits.rounded(problem.step(inverse, floats), bits, 2))
+        step = problem.expand(Digits.rounded(problem.step(inverse, floats), problem.step_bits, 2))
         residual = residual - problem.image(step)
         high, low, slack = _added(high, low, slack, step)
         floats = residual.floats()
@@ -418,6 +426,7 @@ def positive_definite(system: System, right: Digits, better: Iterator[Inverse], 
 
     problem = Problem(
         right=right,
+        step_bits=system.step_bits,
         expand=lambda step: step,
         image=lambda step: system @ step,
         step=lambda inverse, residual: inverse(residual),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -21,6 +21,8 @@ CHUNK = 1 << 15
 
 BLOCK_ROWS = 1024
 """Rows of one exact product, so that its digits take little memory."""
+WIDEST, NARROWEST = 26, 17
+"""Bits of digits where a product has two widths: two digits are one float64, and ``digit_product`` needs 17."""
 INFLATE = 1 + 2.0**-30
 """Covers the rounding of the few operations that compute a bound itself."""
 
@@ -31,6 +33,34 @@ def digit_bits(inner: int) -> int:
     Every partial sum is then an integer that float64 holds, in whatever order, blocking or threads BLAS adds them.
     """
     return (55 - max(inner - 1, 0).bit_length()) // 2
+
+
+def bits_beside(inner: int, bits: int) -> int:
+    """The widest digit for which ``inner`` products with digits of ``bits`` bits add up to at most 2^53.
+
+    Two of them are one float64, so none is wider than half of its bits.
+    """
+    return min(WIDEST, 55 - max(inner - 1, 0).bit_length() - bits)
+
+
+def fewest_bits(values: NDArray[Any]) -> int:
+    """The narrowest digit in which a square matrix takes no more digits than in the widest, ``digit_bits`` of its rows.
+
+    Narrow digits of a matrix leave wide ones to what it is multiplied by, which then says more with as many of them.
+    """
+    ends, widest = (int(values.min(initial=0)), int(values.max(initial=0))), digit_bits(len(values))
+    least = max(NARROWEST, 2 * widest - WIDEST)
+    return next(
+        bits for bits in range(min(least, widest), widest + 1) if _n_digits(ends, bits) <= _n_digits(ends, widest)
+    )
+
+
+def _n_digits(values: Iterable[int], bits: int) -> int:
+    """How many balanced digits the longest of these integers has, at least one."""
+    half, n, rest = 1 << bits - 1, 0, list(values)
+    while n == 0 or any(rest):
+        rest, n = [(value + half) >> bits for value in rest], n + 1
+    return n
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,7 +176,18 @@ class Digits:
             sums[place : place + len(self.planes)] += (self.planes * float(digit)).astype(np.int64)
         return self._carried(sums, self.bits, self.exponent + exponent - 53)
 
+    def in_bits(self, bits: int) -> Digits:
+        """The same matrix as digits of another width."""
+        if bits == self.bits:
+            return self
+        sums = np.zeros((self.bits * (len(self.planes) - 1) // bits + 1, *self.shape), dtype=np.int64)
+        for number, plane in enumerate(self.planes):
+            place, part = divmod(self.bits * number, bits)
+            sums[place] += plane.astype(np.int64) << part
+        return self._carried(sums, bits, self.exponent)
+
     def __add__(self, other: Digits) -> Digits:
+        other = other.in_bits(self.bits)
         unit = min(self.exponent, other.exponent)
         ends = [len(m.planes) + (m.exponent - unit) // m.bits + 1 for m in (self, other)]
         sums = np.zeros((max(ends), *self.shape), dtype=np.int64)
@@ -162,20 +203,23 @@ class Digits:
         return self + -other
 
     def __matmul__(self, other: Digits) -> Digits:
+        """The product, in digits of our width; the other matrix's may have another one (``bits_beside``)."""
         (n, rows, inner), (m, _, columns) = self.planes.shape, other.planes.shape
-        assert digit_bits(inner) >= self.bits == other.bits
+        assert other.bits <= max(digit_bits(inner), bits_beside(inner, self.bits))
         right = np.ascontiguousarray(other.planes.transpose(1, 0, 2)).reshape(inner, m * columns)
-        sums = np.zeros((n + m - 1, rows, columns), dtype=np.int64)
-        for place, plane in enumerate(self.planes):
+        places = [divmod(other.bits * number, self.bits) for number in range(m)]
+        sums = np.zeros((n + places[-1][0] + 2 * any(part for _, part in places), rows, columns), dtype=np.int64)
+        for first, plane in enumerate(self.planes):
             products = digit_product(plane, right).reshape(rows, m, columns)
-            for other_place in range(m):
-                np.add(
-                    sums[place + other_place],
-                    products[:, other_place],
-                    out=sums[place + other_place],
-                    dtype=np.int64,
-                    casting="unsafe",
-                )
+            for number, (place, part) in enumerate(places):
+                own = sums[first + place :]
+                if not part:
+                    np.add(own[0], products[:, number], out=own[0], dtype=np.int64, casting="unsafe")
+                    continue
+                whole = products[:, number].astype(np.int64)  # below 2^53, and too long to be shifted as it is
+                own[2] += whole >> 2 * self.bits - part
+                whole &= (1 << 2 * self.bits - part) - 1
+                own[0] += whole << part
         return self._carried(sums, self.bits, self.exponent + other.exponent)
 
     def dots(self, other: Digits) -> Digits:
@@ -212,9 +256,10 @@ class Digits:
 
         From the lowest pair up: a pair that is not zero outweighs all below it twice, nearly, so that no digit cancels.
         """
-        total = self._pair(0)
-        for place in range(2, len(self.planes), 2):
-            total += self._pair(place)
+        total, step = np.empty(self.shape), max(1, CHUNK // max(1, self.shape[1]))
+        for start in range(0, self.shape[0], step):
+            rows = self[start : start + step]
+            total[start : start + step] = sum(rows._pair(place) for place in range(0, len(self.planes), 2))
         return total
 
     def nearest(self) -> FloatMatrix:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh, lapack, svd
 
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
+from analytic.shape_repr import shape_repr
 from analytic.solve.certified import (
     EXACT_SIZE,
     FloatVector,
@@ -41,13 +42,15 @@ from analytic.solve.certified import (
     whole,
 )
 from analytic.solve.certified import transform as transform_exactly
-from analytic.solve.digits import Digits, FloatMatrix, digit_bits
+from analytic.solve.digits import Digits, FloatMatrix, digit_bits, fewest_bits
 
 Exact = NDArray[np.int64] | FloatMatrix | Digits
 """Matrices of numbers that stand for themselves."""
 
 ELIMINATION_SIZE = 1536
 """Largest system that is eliminated modulo a prime."""
+SQUARE = 128
+"""Entries of a side of the squares in which a matrix is compared with its transpose."""
 BUDGET = 2**38
 """Multiplications modulo primes that a proof of rank may take: some two minutes."""
 
@@ -71,6 +74,8 @@ class Solution:
     reciprocal_condition: float
     certified: bool = False
 
+    __repr__ = shape_repr
+
     def __post_init__(self) -> None:
         self.weights.setflags(write=False)
 
@@ -80,8 +85,8 @@ def solve_ridge(gram: Exact, cross: Exact, *, ridge: float = 0.0) -> Solution:
 
     (G + ridge I) W = H, the normal equations of min |XW - Y|^2 + ridge |W|^2, has one solution in rational numbers, or
     one of minimum norm where the matrix is singular. Every entry of the result is the float64 nearest to it (ties to
-    even): see ``analytic.solve.certified`` and ``minimum_norm``. BLAS runs on one thread, so that the conditioning
-    that is reported does not depend on how many there are; the weights would not.
+    even): see ``analytic.solve.certified`` and ``minimum_norm``. BLAS takes as many threads as it has where its result
+    is certified, and one where it is reported as it comes: the conditioning, and weights without a certificate.
 
     Args:
         gram: G, shape (d, d), positive semidefinite: int64 or float64, taken as the exact numbers they are, or digits.
@@ -103,25 +108,39 @@ def solve_ridge(gram: Exact, cross: Exact, *, ridge: float = 0.0) -> Solution:
             f"a solve needs a Gram of shape (d, d) and a cross-correlation of shape (d, c), not {shapes[0]} and "
             f"{shapes[1]}"
         )
-    bits = digit_bits(shapes[0][0])
-    with one_blas_thread():
-        return _solved(_in_digits(gram, bits, symmetric=True), _in_digits(cross, bits), float(ridge))
+    widest = digit_bits(shapes[0][0])
+    if isinstance(gram, Digits):
+        return _solved(gram, _in_digits(cross, widest), float(ridge), gram.magnitude)
+    bits = fewest_bits(gram) if gram.dtype.kind == "i" else widest
+    system = _in_digits(gram, bits, symmetric=True)
+    return _solved(system, _in_digits(cross, bits), float(ridge), widest * len(system.planes) + system.exponent)
 
 
 def _in_digits(matrix: Exact, bits: int, *, symmetric: bool = False) -> Digits:
     """A matrix, or the symmetric matrix of its lower triangle, as digits of that width."""
     if isinstance(matrix, Digits):
         return matrix
-    if not np.isfinite(matrix).all():
+    if matrix.dtype.kind == "f" and not np.isfinite(matrix).all():
         raise InvalidRowsError("a solve needs finite numbers; this Gram or cross-correlation holds NaN or infinity")
-    if symmetric and not np.array_equal(matrix, matrix.T):
-        return Digits.of(np.tril(matrix) + np.tril(matrix, -1).T, bits)
+    if symmetric and not _is_symmetric(matrix):
+        matrix = np.tril(matrix) + np.tril(matrix, -1).T
     return Digits.of(np.ascontiguousarray(matrix), bits)
 
 
-def _solved(gram: Digits, cross: Digits, ridge: float) -> Solution:
-    # powers of two change no digit: entries near one keep float64 clear of its ends
-    size, height = max(gram.magnitude, math.frexp(ridge)[1]), cross.magnitude
+def _is_symmetric(matrix: NDArray[Any]) -> bool:
+    """Compare the triangles in squares that the cache holds."""
+    starts = range(0, len(matrix), SQUARE)
+    return all(
+        np.array_equal(matrix[row : row + SQUARE, column : column + SQUARE], other.T)
+        for row in starts
+        for column in range(0, row + 1, SQUARE)
+        for other in [matrix[column : column + SQUARE, row : row + SQUARE]]
+    )
+
+
+def _solved(gram: Digits, cross: Digits, ridge: float, reach: int) -> Solution:
+    # powers of two change no digit: entries near one, below 2^reach now, keep float64 clear of its ends
+    size, height = max(reach, math.frexp(ridge)[1]), cross.magnitude
     if math.ldexp(math.ldexp(ridge, -size), size) != ridge:
         size = 0
     system, cross = System(gram.shifted(-size), math.ldexp(ridge, -size)), cross.shifted(-height)
@@ -138,7 +157,8 @@ def _solved(gram: Digits, cross: Digits, ridge: float) -> Solution:
         weights[live], rank, rcond = _certified(system.of(live), cross[live], exponent)
         rank += d - len(live) if system.ridge else 0
     except IndefiniteError:
-        values = np.ldexp(np.linalg.eigvalsh(system.floats()), size)
+        with one_blas_thread():
+            values = np.ldexp(np.linalg.eigvalsh(system.floats()), size)
         raise NotPositiveDefiniteError(
             f"G + ridge I must be positive semidefinite; its smallest eigenvalue is {values[0]:.3g} where the "
             f"largest is {values[-1]:.3g}. A Gram of rows never has that: check the total, or use a larger ridge for a "
@@ -177,7 +197,8 @@ def _certified(system: System, cross: Digits, exponent: int) -> tuple[FloatMatri
         first, better = None, iter(())
     if first is None:
         matrix = system.joined()
-        rank, columns = rank_guess(matrix)
+        with one_blas_thread():
+            rank, columns = rank_guess(matrix)
         if rank < cross.shape[0]:
             return minimum_norm(matrix, cross, columns, exponent=exponent), rank, 0.0
     weights = positive_definite(system, cross, proven(itertools.chain([first], better)), exponent=exponent)
@@ -195,11 +216,13 @@ def singular_below(d: int) -> float:
 
 def _by_eigenvalues(matrix: FloatMatrix, cross: FloatMatrix, exponent: int) -> Solution:
     """Solve a system that cannot be certified in float64: the bits are this machine's."""
-    values, vectors = eigh(matrix)
-    kept = values > singular_below(len(matrix)) * float(np.abs(values).max())
-    basis = vectors[:, kept]
+    with one_blas_thread():
+        values, vectors = eigh(matrix)
+        kept = values > singular_below(len(matrix)) * float(np.abs(values).max())
+        basis = vectors[:, kept]
+        weights = np.ldexp(basis @ ((basis.T @ cross) / values[kept][:, None]), exponent)
     return Solution(
-        weights=np.ldexp(basis @ ((basis.T @ cross) / values[kept][:, None]), exponent),
+        weights=weights,
         method="minimum norm, not certified",
         rank=int(np.count_nonzero(kept)),
         reciprocal_condition=max(0.0, float(values[0] / values[-1])),
@@ -224,6 +247,8 @@ class ResidualBlock:
     reciprocal_condition: float
     certified: bool = False
     digest: bytes = field(init=False, repr=False)
+
+    __repr__ = shape_repr
 
     def __post_init__(self) -> None:
         self.transform.setflags(write=False)
@@ -393,6 +418,7 @@ def minimum_norm(matrix: Digits, right: Digits, columns: NDArray[np.intp], *, ex
     shape = d, right.shape[1]
     problem = Problem(
         right=right[columns],
+        step_bits=system.step_bits,
         expand=lambda step: basis @ step,
         image=lambda weights: basis.T @ weights,
         step=step,

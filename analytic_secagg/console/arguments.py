@@ -1,9 +1,7 @@
-"""Parsers of command-line arguments: lists, numbers, files, NAME=VALUE, with errors in argparse's form."""
+"""Parsers of command-line arguments: lists, numbers, files, NAME=VALUE, with errors in words."""
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import EnumMeta
@@ -11,27 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from analytic.errors import AnalyticError
 from analytic.row_format import RowFormat
 from analytic.weights import BALANCED
-from analytic_secagg.errors import FederationError, UsageError
+from analytic_secagg.errors import UsageError
+from analytic_secagg.spelling import nearest
 
 T = TypeVar("T")
 
 LARGEST_EPSILON = 60.0
 """A budget beyond this promises nothing that could be called privacy."""
-
-
-def checked(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """``parse`` with its errors in the form that argparse prints, after the name of the argument."""
-
-    def parse_argument(text: str) -> T:
-        try:
-            return parse(text)
-        except (FederationError, AnalyticError) as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return parse_argument
 
 
 def items(text: str) -> list[str]:
@@ -129,13 +115,6 @@ def file(text: str) -> Path:
     if not text:
         raise UsageError("needs the name of a file or folder, not an empty text")
     return Path(text)
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """``: did you mean ...?`` for the known word that looks most like this one; nothing where none does."""
-    by_folded = {name.casefold(): name for name in known}
-    found = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.7)
-    return f": did you mean {by_folded[found[0]]}?" if found else ""
 
 
 Option = Any

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
-from analytic_secagg.console.arguments import checked
+import click
+
+from analytic_secagg.console.command_line import Choices, CommandLine, OptionParameter, Value
 from analytic_secagg.console.process import exit_codes
 
 T = TypeVar("T")
@@ -99,46 +99,29 @@ def option_lines(declaration: type[Any]) -> Iterator[OptionLine]:
             yield OptionLine(flag=_flag(one), metavar=value, default=default, help=how.help)
 
 
-def add_options(parser: Any, declaration: type[Any]) -> None:
-    """Add an argument for every option of a dataclass, those of its parts in groups of their own."""
+def parameters(declaration: type[Any], title: str = "") -> Iterator[click.Parameter]:
+    """Yield a parameter of a command line for every option of a dataclass, those of its parts under their titles."""
     for one in fields(declaration):
         if "part" in one.metadata:
-            title = one.metadata["title"]
-            description = getattr(one.metadata["part"], "GROUP_DESCRIPTION", None)
-            add_options(parser.add_argument_group(title, description) if title else parser, one.metadata["part"])
-        elif "option" in one.metadata and one.metadata["option"].positional:
-            parser.add_argument(one.name, **_settings(one))
+            yield from parameters(one.metadata["part"], one.metadata["title"] or title)
         elif "option" in one.metadata:
-            parser.add_argument(_flag(one), dest=one.name, **_settings(one))
-            if old := one.metadata["option"].old_flag:
-                settings = _settings(one) | {"help": argparse.SUPPRESS, "default": argparse.SUPPRESS}
-                parser.add_argument(old, dest=one.name, action=_Renamed, const=_flag(one), **settings)
+            yield _parameter(one, title, getattr(declaration, "GROUP_DESCRIPTION", ""))
 
 
-class _Renamed(argparse.Action):
-    """Read an option by the name that it had in the last release."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        warnings.warn(f"{option_string} is {self.const} now; write {self.const}", DeprecationWarning, stacklevel=2)
-        setattr(namespace, self.dest, values)
-
-
-def chosen(declaration: type[T], arguments: argparse.Namespace) -> T:
-    """Return the dataclass that the arguments ask for.
+def chosen(declaration: type[T], values: Mapping[str, Any]) -> T:
+    """Return the dataclass that the values of its parameters make.
 
     Raises:
         analytic_secagg.errors.UsageError: values that do not go together, as the dataclass says.
     """
-    values: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for one in fields(declaration):  # type: ignore[arg-type]  # T is a dataclass, which the type system cannot say
         if "part" in one.metadata:
-            values[one.name] = chosen(one.metadata["part"], arguments)
+            found[one.name] = chosen(one.metadata["part"], values)
         elif "option" in one.metadata:
-            how: _Option = one.metadata["option"]
-            value = getattr(arguments, one.name)
-            value = how.choices[value] if how.choices and isinstance(value, str) else value
-            values[one.name] = (tuple(value) if value else one.default) if how.repeated else value
-    return declaration(**values)
+            value = values[one.name]
+            found[one.name] = one.default if one.metadata["option"].repeated and not value else value
+    return declaration(**found)
 
 
 def changed(options: Any) -> list[str]:
@@ -148,7 +131,7 @@ def changed(options: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command(Generic[T]):
-    """A command of ``python -m simulations`` or ``python -m analytic_secagg.flower``.
+    """A command of ``analytic-secagg``.
 
     Args:
         name: what is typed.
@@ -168,16 +151,15 @@ class Command(Generic[T]):
     fine: str = "as it should be"
     finding: str | None = None
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Say what the command understands."""
-        parser.description = f"{self.summary[0].upper()}{self.summary[1:]}."
-        parser.epilog = f"{self.examples}\n{exit_codes(self.fine, self.finding)}"
-        parser.formatter_class = argparse.RawDescriptionHelpFormatter
-        add_options(parser, self.options)
-
-    def __call__(self, arguments: argparse.Namespace) -> int:
-        """Run with parsed arguments; the exit code."""
-        return self.run(chosen(self.options, arguments))
+    def to_click(self) -> CommandLine:
+        """Return the command as a program runs it: parse, make the dataclass, run."""
+        return CommandLine(
+            self.name,
+            callback=lambda **values: self.run(chosen(self.options, values)),
+            params=list(parameters(self.options)),
+            help=f"{self.summary[0].upper()}{self.summary[1:]}.",
+            epilog=f"{self.examples}\n{exit_codes(self.fine, self.finding)}",
+        )
 
 
 def _flag(one: Field[Any]) -> str:
@@ -194,20 +176,27 @@ def _is_switch(one: Field[Any]) -> bool:
     return how.read is None and how.choices is None
 
 
-def _settings(one: Field[Any]) -> dict[str, Any]:
-    """Return what argparse is told of a field."""
+def _parameter(one: Field[Any], title: str, description: str) -> click.Parameter:
     how: _Option = one.metadata["option"]
     text = _default_text(one)
-    told: dict[str, Any] = {"help": (f"{how.help} (default: {text})" if text else how.help).replace("%", "%%")}
+    settings: dict[str, Any] = {"help": f"{how.help} (default: {text})" if text else how.help}
     if _is_switch(one):
-        return told | {"action": "store_true"}
-    told |= {"choices": tuple(how.choices)} if how.choices else {"metavar": _metavar(one)}
-    if one.default is not MISSING:
-        told |= {"default": None if how.repeated else one.default} | ({"nargs": "?"} if how.positional else {})
-    elif not how.positional:
-        told |= {"required": True}
-    told |= {"type": checked(how.read)} if how.read else {}
-    return told | ({"action": "append"} if how.repeated else {})
+        return OptionParameter([_flag(one), one.name], is_flag=True, title=title, description=description, **settings)
+    settings["type"] = Choices(how.choices) if how.choices else Value(how.read or str)
+    settings["metavar"] = "|".join(how.choices) if how.choices else _metavar(one)
+    settings["required"] = one.default is MISSING
+    if one.default is not MISSING and not how.repeated:
+        settings["default"] = one.default
+    if how.positional:
+        return click.Argument([one.name], **settings)
+    return OptionParameter(
+        [_flag(one), one.name],
+        multiple=how.repeated,
+        title=title,
+        description=description,
+        old_flag=how.old_flag,
+        **settings,
+    )
 
 
 def _default_text(one: Field[Any]) -> str:

@@ -80,12 +80,20 @@ class OutputFile:
             raise OutputError(f"cannot write {self.path}: {reason}; free space, or name another place") from error
 
 
+LOG_BYTES = 10 << 20
+"""A log that has grown beyond this is moved to a file of its name with ``.1``, over an older one, and begun anew."""
+
+
 def append_line(path: Path, text: str) -> bool:
     """Append a line to a log that its owner alone may read; return whether it is there, whole.
 
     Nothing is raised, since no work may fail for its log's sake. A line that a full disk cut short is taken out again.
+    With the one before, a log takes at most twice ``LOG_BYTES``.
     """
     content = text.encode("utf-8", "backslashreplace") + b"\n"
+    with suppress(OSError):
+        if path.is_file() and path.stat().st_size > LOG_BYTES:
+            path.replace(path.with_name(f"{path.name}.1"))
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     except OSError:

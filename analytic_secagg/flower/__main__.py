@@ -1,4 +1,4 @@
-"""The operator's commands: ``python -m analytic_secagg.flower COMMAND``."""
+"""The operator's commands: ``analytic-secagg flower``, or ``python -m analytic_secagg.flower``."""
 
 from __future__ import annotations
 
@@ -9,26 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from analytic_secagg.console.arguments import file
-from analytic_secagg.console.command_parser import run_commands
+from analytic_secagg.console.command_line import Program, run_line
 from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.datasets import bundled
 from analytic_secagg.errors import UsageError
 from analytic_secagg.flower.trial import app_settings, check_address, copy_template, make_trial
 from analytic_secagg.server.run_settings import overrides
 from analytic_secagg.site_commands import FolderOptions, TrialOptions
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code: 0, 2 an error, or how the process was stopped."""
-    return run_commands(
-        COMMANDS,
-        argv,
-        prog="python -m analytic_secagg.flower",
-        description="Closed-form federated learning between real hosts, with Flower: an app and a trial.",
-        epilog="Start with: python -m analytic_secagg.flower trial --help. docs/how-to/deploy-with-flower.md leads on. "
-        "Keys, rosters and sites: python -m analytic_secagg --help.",
-        example="trial trial",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +73,9 @@ COMMANDS: tuple[Command[Any], ...] = (
         name="trial",
         summary="make a whole deployment in one new folder, for one host",
         examples="""examples:
-  python -m analytic_secagg.flower trial trial
+  analytic-secagg flower trial trial
       five sites with the digits data set; two of them are helpers too, one is the key holder
-  python -m analytic_secagg.flower trial small --sites 4 --helpers 0 --dataset breast_cancer --address 127.0.0.1:9000
+  analytic-secagg flower trial small --sites 4 --helpers 0 --dataset breast_cancer --address 127.0.0.1:9000
       four sites with other rows, no committee, and a SuperLink on another port
 """,
         options=FlowerTrialOptions,
@@ -98,9 +85,9 @@ COMMANDS: tuple[Command[Any], ...] = (
         name="rehearse",
         summary="run the apps over a trial's folder in this one process",
         examples="""examples:
-  python -m analytic_secagg.flower rehearse trial
-  python -m analytic_secagg.flower rehearse trial 'mode="committee"'
-  python -m analytic_secagg.flower rehearse trial 'mode="masked+bfv" dropout=0.2 ridge=0.5'
+  analytic-secagg flower rehearse trial
+  analytic-secagg flower rehearse trial 'mode="committee"'
+  analytic-secagg flower rehearse trial 'mode="masked+bfv" dropout=0.2 ridge=0.5'
 
 Settings not named are those of trial/app/pyproject.toml. The model, a summary and a log of all rounds lie in
 trial/server/models/rehearsal.
@@ -112,7 +99,7 @@ trial/server/models/rehearsal.
         name="app",
         summary="copy the thin Flower app into a new folder",
         examples="""example:
-  python -m analytic_secagg.flower app secure-sum-app
+  analytic-secagg flower app secure-sum-app
       then edit its pyproject.toml and: flwr run secure-sum-app remote --stream
 """,
         options=FolderOptions,
@@ -120,6 +107,21 @@ trial/server/models/rehearsal.
     ),
 )
 """In the order of the list that --help prints."""
+
+PROGRAM = Program(
+    "flower",
+    {"Commands": [command.to_click() for command in COMMANDS]},
+    help="Closed-form federated learning between real hosts, with Flower: an app and a trial.",
+    epilog="""Start with: analytic-secagg flower trial --help. docs/how-to/deploy-with-flower.md leads on.
+Keys, rosters and sites: analytic-secagg --help.
+""",
+    example="trial trial",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code: 0, 2 an error, or how the process was stopped."""
+    return run_line(PROGRAM, argv, prog="python -m analytic_secagg.flower")
 
 
 if __name__ == "__main__":

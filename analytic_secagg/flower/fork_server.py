@@ -33,6 +33,9 @@ GROWTH = 1.1
 SECONDS_OF_THE_DEAD = 5.0
 """A process that has ended stays listed, and unmentioned, no longer."""
 
+PARENT_VARIABLE = "ANALYTIC_SECAGG_EXECUTOR_OF"
+"""The environment variable that says to an executor which process started it."""
+
 RESTART_SECONDS = 2.0
 """Between the end of an executor and the start of the next; whoever ends both ends them within it."""
 
@@ -149,7 +152,22 @@ def start_executor(words: Sequence[str], **options: Any) -> subprocess.Popen[byt
         options: of ``subprocess.Popen``.
     """
     assert words[0] == "flower-superexec", f"nothing starts {words[0]}"
-    return start_again([sys.executable, "-m", "analytic_secagg.flower.superexec", *words[1:]], **options)
+    environment = (options.pop("env", None) or os.environ) | {PARENT_VARIABLE: str(os.getpid())}
+    command = [sys.executable, "-m", "analytic_secagg.flower.superexec", *words[1:]]
+    return start_again(command, env=environment, **options)
+
+
+def end_with_parent() -> None:
+    """End this process once the one that started it as its executor has died: there is nobody to work for."""
+    parent = int(os.environ.get(PARENT_VARIABLE, "0"))
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(0)
+
+    if parent:
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def start_again(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:

@@ -1,8 +1,8 @@
 """Flower's own strategies over a secure mean: a strategy around another one, and a mod for the client.
 
 ``SecureMean(FedAvg(...))`` samples, sends and aggregates as the inner strategy does, but what it aggregates is one
-reply: the mean of the clients' updates, made by a masked sum. A round takes three further exchanges: keys, shares and
-unmasking. No code of Flower is changed.
+reply: the mean of the clients' updates, made by a secure sum. A round of masks takes three further exchanges: keys,
+shares and unmasking; with identities one more. No code of Flower is changed.
 
 Both sides state the same ``MeanTerms``; the sum admits no client with others. Without identities the server must be
 semi-honest: it may look, but not lie.
@@ -13,34 +13,50 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from copy import copy
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedProx, FedYogi, Result, Strategy
-from numpy.typing import NDArray
-
-from analytic_secagg.errors import UsageError
-from analytic_secagg.flower.wire import pack, reason_of, unpack
-from analytic_secagg.site.errors import REASONS, Refusal, WireError
-from secagg import (
-    ClientPolicy,
-    IntVector,
-    MaskedSum,
-    MeanSpec,
-    PartyId,
-    RemoteProtocolError,
-    SecureSumError,
-    ServerSession,
-    new_session_id,
+from flwr.serverapp.strategy import (
+    Bulyan,
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedProx,
+    FedTrimmedAvg,
+    FedXgbBagging,
+    FedXgbCyclic,
+    FedYogi,
+    Krum,
+    MultiKrum,
+    QFedAvg,
+    Result,
+    Strategy,
 )
-from secagg.config import MAX_CLIENTS
+
+from analytic_secagg.errors import FederationError, UsageError
+from analytic_secagg.flower.wire import pack, reason_of, unpack
+from analytic_secagg.mean.client import REFUSALS, TRAIN, WHO, MeanClient, forget
+from analytic_secagg.mean.server import MeanRound
+from analytic_secagg.mean.terms import MeanTerms, Model
+from analytic_secagg.server.server_file import ServerFile
+from analytic_secagg.site.errors import REASONS, Refusal, UnreachableError, WireError
+from analytic_secagg.site.site_file import SiteFile
+from secagg import ClientPolicy, MeanResult, MeanSpec, PartyId, SecureSumError
+
+__all__ = ["MeanTerms", "SecureMean", "SecureMeanMod"]
 
 LOG = logging.getLogger("flwr")
 
@@ -50,79 +66,33 @@ PLAN = "secure-mean"
 TAKEN = (FedAvg, FedProx, FedAvgM, FedAdam, FedYogi, FedAdagrad)
 """Strategies that use nothing of replies but their weighted mean."""
 
-Model = Mapping[str, NDArray[Any]]
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+"""Seconds between two looks for replies; the pause doubles while none comes."""
+
+_NOISED = (
+    "it clips or noises single replies, which a server over a sum never has; state a noise of all clients in the terms"
+)
+
+REASONS_AGAINST: dict[type[Strategy], str] = {
+    Krum: "it keeps the replies that are closest to others, and compares single ones",
+    MultiKrum: "it keeps the replies that are closest to others, and compares single ones",
+    Bulyan: "it keeps the replies that are closest to others, and compares single ones",
+    FedMedian: "a median needs every reply",
+    FedTrimmedAvg: "it leaves out the largest and smallest number of each entry, and needs every reply",
+    QFedAvg: "it weighs each reply by that client's own loss",
+    FedXgbBagging: "it puts the trees of all clients together, and trees do not add up",
+    FedXgbCyclic: "one client trains in each round, and a sum of one is its reply",
+    DifferentialPrivacyServerSideFixedClipping: _NOISED,
+    DifferentialPrivacyServerSideAdaptiveClipping: _NOISED,
+    DifferentialPrivacyClientSideFixedClipping: _NOISED,
+    DifferentialPrivacyClientSideAdaptiveClipping: _NOISED,
+}
+"""Why each other strategy of Flower cannot work over a sum."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeanTerms:
-    """Terms that a federation agrees on before it trains: server and clients state the same.
-
-    Args:
-        max_weight: largest number of examples of a client. Twice of it costs one bit of accuracy: state the largest
-            that occurs, and not a number that is surely enough.
-        metrics: names of the numbers that are averaged; a client's other ones are not sent.
-        clip: largest absolute change of a number in a round that is not clipped, of all float arrays or by name. In
-            four bytes the default suits trained weights. Running statistics, such as the variance of BatchNorm, may
-            change by more: state a larger one for them. It is the same in every round, so it tells nothing.
-        entry_bytes: 2, 3 or 4 bytes a number.
-        weighted_by: the metric that holds a client's number of examples.
-
-    Example:
-        >>> MeanTerms(max_weight=500, metrics=("train_loss",)).spec((("w", (2,)),), 10).layout.wire_bytes
-        18
-
-    Raises:
-        UsageError: weighted_by among metrics.
-        ConfigurationError: what makes no mean of one client (``MeanSpec``).
-    """
-
-    max_weight: int
-    metrics: tuple[str, ...] = ()
-    clip: float | Mapping[str, float] = 8.0
-    entry_bytes: int = 4
-    weighted_by: str = "num-examples"
-
-    def __post_init__(self) -> None:
-        if type(self.weighted_by) is not str or self.weighted_by in self.metrics:
-            raise UsageError(
-                f"weighted_by is the name of a metric that is not among metrics, not {self.weighted_by!r}: its sum is "
-                "the mean's weight"
-            )
-        names = self.clip if isinstance(self.clip, Mapping) else ("an array's name",)
-        self.spec(tuple((name, ()) for name in names), 1)
-
-    def spec(self, shapes: tuple[tuple[str, tuple[int, ...]], ...], n_clients: int) -> MeanSpec:
-        """Return the mean of updates of a model with these float arrays."""
-        return MeanSpec.of(
-            {name: np.broadcast_to(np.float64(0), shape) for name, shape in shapes},
-            n_clients=n_clients,
-            clip=self.clip,
-            max_weight=self.max_weight,
-            entry_bytes=self.entry_bytes,
-            metrics=self.metrics,
-        )
-
-
-def floats_of(record: ArrayRecord) -> dict[str, NDArray[Any]]:
-    """Return the float arrays of a model. Counters and other whole numbers are no part of a mean.
-
-    Raises:
-        UsageError: an array of another kind, such as complex numbers.
-    """
-    arrays = {name: array.numpy() for name, array in record.items()}
-    unknown = [f"{name} ({array.dtype})" for name, array in arrays.items() if array.dtype.kind not in "fiub"]
-    if unknown:
-        raise UsageError(f"a secure mean has real and whole numbers, not {', '.join(unknown)}; split complex ones")
-    return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
-
-
-def digest_of(record: ArrayRecord) -> bytes:
-    """Return the hash of every array of a model, which all clients must have received."""
-    digest = hashlib.sha256()
-    for name, array in record.items():
-        values = array.numpy()
-        digest.update(repr((name, values.dtype.str, values.shape, len(values.tobytes()))).encode() + values.tobytes())
-    return digest.digest()
+def model_of(record: ArrayRecord) -> Model:
+    """Return the arrays of a record."""
+    return {name: array.numpy() for name, array in record.items()}
 
 
 def digest_of_options(content: RecordDict) -> bytes:
@@ -130,17 +100,6 @@ def digest_of_options(content: RecordDict) -> bytes:
     records = {**content.config_records, **content.metric_records}
     held = [(name, record.deflate()) for name, record in sorted(records.items()) if name != PLAN]
     return hashlib.sha256(repr(held).encode()).digest()
-
-
-def _sum_of(terms: MeanTerms, plan: Mapping[str, Any]) -> tuple[MeanSpec, MaskedSum]:
-    """Return the mean of a round, and its sum."""
-    shapes = tuple((str(name), tuple(map(int, shape))) for name, shape in json.loads(plan["shapes"]))
-    if type(plan["clients"]) is not int or plan["clients"] > MAX_CLIENTS:
-        raise UsageError(f"a mean has a number of clients, at most {MAX_CLIENTS}; the server stated something else")
-    clients = tuple(range(1, plan["clients"] + 1))
-    spec = terms.spec(shapes, len(clients))
-    context = plan["model"] + plan["options"]
-    return spec, MaskedSum(layout=spec.layout, clients=clients, session_id=plan["session"], context=context)
 
 
 class SecureMean(Strategy):
@@ -156,6 +115,8 @@ class SecureMean(Strategy):
         strategy: FedAvg, FedProx, FedAvgM, FedAdam, FedYogi or FedAdagrad. What looks at single replies (Krum,
             medians, trimmed means) cannot be aggregated over a sum, and is refused.
         terms: as the clients state them.
+        server: the server's file, whose roster and signing key messages are then checked with; None where clients
+            trust the server not to lie.
         timeout: seconds to wait for the answers of one exchange.
 
     Raises:
@@ -166,12 +127,18 @@ class SecureMean(Strategy):
         1.0
     """
 
-    def __init__(self, strategy: Strategy, terms: MeanTerms, *, timeout: float = 3600) -> None:
+    def __init__(
+        self, strategy: Strategy, terms: MeanTerms, *, server: ServerFile | None = None, timeout: float = 3600
+    ) -> None:
         if type(strategy) not in TAKEN:
             taken = ", ".join(kind.__name__ for kind in TAKEN)
+            reason = next(
+                (why for kind, why in REASONS_AGAINST.items() if isinstance(strategy, kind)),
+                "a class of your own may look at single replies, which do not exist here",
+            )
             raise UsageError(
-                f"a secure mean serves strategies that use nothing but the mean of replies: {taken}; not "
-                f"{type(strategy).__name__}"
+                f"a secure mean cannot serve {type(strategy).__name__}: {reason}. Take one that uses nothing but the "
+                f"mean of replies: {taken}"
             )
         assert isinstance(strategy, FedAvg)
         if strategy.weighted_by_key != terms.weighted_by:
@@ -183,16 +150,18 @@ class SecureMean(Strategy):
                 "a secure mean has the weighted mean of the metrics that its terms name and no client's own: leave out "
                 "train_metrics_aggr_fn"
             )
-        self.strategy, self._terms, self._timeout = strategy, terms, timeout
+        self.strategy, self._terms, self._server, self._timeout = strategy, terms, server, timeout
         self._round: _Round | None = None
+        self._exponents: tuple[int, ...] = ()
+        self._numbers: dict[int, dict[str, PartyId]] = {}
         self._is_outermost = False
         self._explained = ""
 
-    def start(self, *args: Any, **options: Any) -> Result:
+    def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
         """Run all rounds, as ``Strategy.start`` does."""
         self._is_outermost = True
         try:
-            return super().start(*args, **options)
+            return super().start(_AddingGrid(grid, self), *args, **options)  # type: ignore[arg-type]
         finally:
             self._is_outermost = False
 
@@ -214,16 +183,26 @@ class SecureMean(Strategy):
         if not messages:
             return []
         try:
-            opened = _Round(self._terms, arrays, messages, grid, self._timeout)
-            deliveries = opened.set_up()
-        except SecureSumError as error:
+            opened = _Round(arrays, messages, grid, self._timeout)
+            self._ask_for_numbers(opened)
+            deliveries = opened.begin(self._terms, self._exponents, self._server, self._numbers)
+        except (SecureSumError, FederationError) as error:
+            if isinstance(error, UsageError):
+                raise
             LOG.error("secure mean of round %s: %s", server_round, error)
             return []
-        if self._explained != (explained := opened.spec.explain()):
+        if self._explained != (explained := opened.secure.spec.explain()):
             self._explained = explained
             LOG.info("secure mean: %s", explained)
         self._round = opened
         return deliveries
+
+    def add(self, messages: list[Message], timeout: float | None) -> bool:
+        """Add the vectors of the replies to these messages as they come; False where they are no requests for them."""
+        if self._round is None or not any(PLAN in message.content for message in messages):
+            return False
+        self._round.add(messages, timeout)
+        return True
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -233,7 +212,7 @@ class SecureMean(Strategy):
             return None, None
         opened, self._round = self._round, None
         try:
-            reply = opened.mean(list(replies))
+            mean = opened.secure.finish(opened.ask)
         except SecureSumError as error:
             LOG.error(
                 "secure mean of round %s: %s. Nodes that sent a vector refuse this model from now on: begin a new run",
@@ -241,7 +220,10 @@ class SecureMean(Strategy):
                 error,
             )
             return None, None
-        arrays, metrics = self.strategy.aggregate_train(server_round, [reply])
+        _tell(mean)
+        if self._terms.carry_scales and isinstance(opened.secure.spec, MeanSpec):
+            self._exponents = opened.secure.spec.next_round(mean).exponents
+        arrays, metrics = self.strategy.aggregate_train(server_round, [opened.reply(mean, self._terms)])
         if arrays is not None:
             arrays.update(opened.whole_numbers)  # which Flower's strategies turn into float64
         return arrays, metrics
@@ -260,197 +242,239 @@ class SecureMean(Strategy):
         """Log the summary of the inner strategy."""
         self.strategy.summary()
 
+    def _ask_for_numbers(self, opened: _Round) -> None:
+        """Learn the numbers in the roster of all nodes that are new. What they state is checked by their signatures."""
+        unknown = [] if self._server is None else [node for node in opened.all_nodes if node not in self._numbers]
+        for node, said in opened.ask_nodes(WHO, b"", dict.fromkeys(unknown, (0, b""))):
+            try:
+                self._numbers[node] = {str(role): int(number) for role, number in json.loads(said).items()}
+            except (ValueError, TypeError, AttributeError):
+                LOG.warning("secure mean: a node states no numbers of a roster")
+
+
+class _AddingGrid:
+    """Flower's grid, but the replies that carry vectors are added up one by one in place of being kept.
+
+    Args:
+        grid: Flower's own.
+        strategy: whose rounds these are.
+    """
+
+    def __init__(self, grid: Grid, strategy: SecureMean) -> None:
+        self._grid, self._strategy = grid, strategy
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Send, and return the replies that the strategy does not take itself."""
+        sent = list(messages)
+        return [] if self._strategy.add(sent, timeout) else self._grid.send_and_receive(sent, timeout=timeout)
+
 
 class _Round:
-    """The server's side of one round."""
+    """One round over Flower's nodes: which node is which party, and the messages of the inner strategy."""
 
-    def __init__(
-        self, terms: MeanTerms, arrays: ArrayRecord, messages: list[Message], grid: Grid, timeout: float
-    ) -> None:
-        self._arrays, self._grid, self._timeout, self._terms = arrays, grid, timeout, terms
+    def __init__(self, arrays: ArrayRecord, messages: list[Message], grid: Grid, timeout: float) -> None:
+        self._arrays, self._grid, self._timeout = arrays, grid, timeout
         self._messages = {message.metadata.dst_node_id: message for message in messages}
-        self._party: dict[int, PartyId] = {node: place for place, node in enumerate(sorted(self._messages), 1)}
-        floats = floats_of(arrays)
-        self.whole_numbers = {name: array for name, array in arrays.items() if name not in floats}
-        shapes = [(name, array.shape) for name, array in floats.items()]
-        self._plan: dict[str, Any] = {
-            "session": new_session_id(),
-            "clients": len(messages),
-            "shapes": json.dumps(shapes),
-            "model": digest_of(arrays),
-            "options": digest_of_options(messages[0].content),
-        }
-        self.spec, sum_ = _sum_of(terms, self._plan)
-        self._session: ServerSession = sum_.server()
+        self.all_nodes = sorted({*self._messages, *grid.get_node_ids()})
+        self._node_of: dict[PartyId, int] = {}
 
-    def set_up(self) -> list[Message]:
-        """Exchange keys and shares, and return the inner strategy's messages with what clients need to mask."""
-        self._exchange("keys", dict.fromkeys(self._party, b""), self._plan)
-        self._exchange("shares", self._close())
-        asked = []
-        for node, delivery in self._close().items():
-            content = RecordDict(dict(self._messages[node].content))
-            content[PLAN] = ConfigRecord({"stage": "train", "content": delivery})
-            asked.append(Message(content, node, self._messages[node].metadata.message_type))
-        self._n_asked = len(asked)
-        return asked
+    def begin(
+        self,
+        terms: MeanTerms,
+        exponents: tuple[int, ...],
+        server: ServerFile | None,
+        numbers: Mapping[int, Mapping[str, PartyId]],
+    ) -> list[Message]:
+        """Set the mean up; the inner strategy's messages with what clients need to mask.
 
-    def mean(self, replies: list[Message]) -> Message:
-        """Unmask the sum of what came, and return it as one reply to the inner strategy."""
-        self._take(replies, self._n_asked)
-        self._exchange("unmask", self._close())
-        self._close()
-        assert self._session.result is not None
-        mean = self.spec.mean(self._session.result)
-        name, bound = max(mean.error_bound.items(), key=lambda item: item[1] if item[0] in mean.arrays else -1)
-        LOG.info("secure mean: %s clients; error at most %.3g (%r)", len(mean.survivors), bound, name)
-        if mean.clipped:
-            LOG.warning(
-                "secure mean: numbers beyond the clip entered at the clip, so the mean is not that of plain training; "
-                "state a larger clip for these arrays, or send less of them. Numbers by array: %s",
-                dict(mean.clipped),
-            )
-        model = {name: array.numpy() for name, array in self._arrays.items()}
-        model |= {name: (model[name] + update).astype(model[name].dtype) for name, update in mean.arrays.items()}
-        reply = next(reply for reply in replies if not reply.has_error())
-        metrics = MetricRecord({self._terms.weighted_by: mean.weight, **mean.metrics})
-        whole = copy(reply)
-        whole.content = RecordDict(
-            {
-                "arrays": ArrayRecord({name: Array(np.asarray(array)) for name, array in model.items()}),
-                "metrics": metrics,
-            }
-        )
-        return whole
+        Raises:
+            UnreachableError: no sampled node is a client, or a helper is missing.
+        """
+        named = {node: node for node in self._messages}
+        if server is not None:
+            named = {node: numbers[node]["client"] for node in named if "client" in numbers.get(node, {})}
+        nodes = dict(sorted((name, node) for node, name in named.items()))
+        if not nodes:
+            raise UnreachableError("none of the sampled nodes states its number as a client in the roster")
+        model = model_of(self._arrays)
+        options = digest_of_options(next(iter(self._messages.values())).content)
+        members = [str(name) for name in nodes]
+        self.secure = MeanRound(terms, model, options, members=members, exponents=exponents, server=server)
+        floats = dict(self.secure.spec.shapes)
+        self.whole_numbers = {name: array for name, array in self._arrays.items() if name not in floats}
+        self._node_of = dict(zip(self.secure.parties, nodes.values(), strict=True))
+        if server is None:
+            self._node_of |= zip(self.secure.helpers, self.all_nodes, strict=False)
+        else:
+            self._node_of |= {said["helper"]: node for node, said in numbers.items() if "helper" in said}
+        deliveries = self.secure.set_up(self.ask).items()
+        return [self._message(self._node_of[party], TRAIN, self.secure.plan, party, said) for party, said in deliveries]
 
-    def _exchange(self, stage: str, contents: Mapping[int, bytes], more: Mapping[str, Any] | None = None) -> None:
-        messages = []
-        for node, content in contents.items():
-            plan = ConfigRecord({"stage": stage, "content": content, "party": self._party[node], **(more or {})})
-            messages.append(Message(RecordDict({PLAN: plan}), node, "train"))
-        self._take(list(self._grid.send_and_receive(messages, timeout=self._timeout)), len(messages))
+    def add(self, messages: list[Message], timeout: float | None) -> None:
+        """Add the vectors as they come."""
+        parties = {node: party for party, node in reversed(self._node_of.items())}
+        for node, answer in self._answers(messages, self._timeout if timeout is None else timeout):
+            self.secure.take(parties[node], answer)
 
-    def _take(self, replies: list[Message], n_asked: int) -> None:
-        """Hand answers to the session, and log how many are none, by reason; those count as if they had not come."""
-        reasons = Counter({"no answer": n_asked - len(replies)})
-        for reply in replies:
-            party = self._party.get(reply.metadata.src_node_id)
+    def ask(self, stage: str, plan: bytes, contents: Mapping[PartyId, bytes]) -> Iterator[tuple[PartyId, bytes]]:
+        """Exchange messages of the sum (``analytic_secagg.mean.server.Ask``)."""
+        sent = {self._node_of[party]: (party, said) for party, said in contents.items() if party in self._node_of}
+        parties = {node: party for node, (party, _) in sent.items()}
+        for node, answer in self.ask_nodes(stage, plan, sent):
+            yield parties[node], answer
+
+    def ask_nodes(
+        self, stage: str, plan: bytes, contents: Mapping[int, tuple[PartyId, bytes]]
+    ) -> Iterator[tuple[int, bytes]]:
+        """Send each node its party's number and content, and yield answers as they come."""
+        messages = [self._message(node, stage, plan, *part) for node, part in contents.items()]
+        return self._answers(messages, self._timeout)
+
+    def _message(self, node: int, stage: str, plan: bytes, party: PartyId, content: bytes) -> Message:
+        inner = self._messages.get(node)
+        record = RecordDict(dict(inner.content)) if stage == TRAIN and inner is not None else RecordDict()
+        record[PLAN] = ConfigRecord({"stage": stage, "plan": plan, "party": party, "content": content})
+        return Message(record, node, "train" if inner is None else inner.metadata.message_type)
+
+    def _answers(self, messages: list[Message], timeout: float) -> Iterator[tuple[int, bytes]]:
+        """Yield each node's answer; the others are logged, by reason."""
+        reasons, n_replies = Counter[str](), 0
+        for reply in as_they_come(self._grid, messages, timeout):
+            n_replies += 1
             if reply.has_error():
                 reasons[reason_of(reply.error.code)] += 1
-            elif party is not None:
-                try:
-                    self._session.receive(party, unpack(reply.content))
-                except (WireError, RemoteProtocolError) as error:
-                    reasons[type(error).__name__] += 1
+                continue
+            try:
+                answer = unpack(reply.content)
+            except WireError as error:
+                reasons[type(error).__name__] += 1
+                continue
+            yield reply.metadata.src_node_id, answer
+        reasons["no answer"] = len(messages) - n_replies
         for reason, count in (+reasons).items():
-            LOG.warning("secure mean: %s of %s nodes left the round: %s", count, n_asked, reason)
+            LOG.warning("secure mean: %s of %s nodes left the round: %s", count, len(messages), reason)
 
-    def _close(self) -> dict[int, bytes]:
-        nodes = {party: node for node, party in self._party.items()}
-        return {nodes[party]: request for party, request in self._session.close_round().items()}
+    def reply(self, mean: MeanResult, terms: MeanTerms) -> Message:
+        """Return the mean as one reply to the inner strategy."""
+        model = dict(model_of(self._arrays))
+        model |= {name: (model[name] + update).astype(model[name].dtype) for name, update in mean.arrays.items()}
+        arrays = ArrayRecord({name: Array(np.asarray(array)) for name, array in model.items()})
+        metrics = MetricRecord({terms.weighted_by: mean.weight, **mean.metrics})
+        return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=next(iter(self._messages.values())))
+
+
+def as_they_come(grid: Grid, messages: list[Message], timeout: float) -> Iterator[Message]:
+    """Send messages and yield replies, each as soon as it is there, until all are or the deadline has passed."""
+    waiting = [identifier for identifier in grid.push_messages(messages) if identifier]
+    deadline, pause = time.monotonic() + timeout, SHORTEST_PAUSE
+    while waiting:
+        n_before = len(waiting)
+        for identifier in list(waiting):
+            for reply in grid.pull_messages([identifier]):
+                waiting.remove(identifier)
+                yield reply
+        pause = SHORTEST_PAUSE if len(waiting) < n_before else min(2 * pause, LONGEST_PAUSE)
+        if time.monotonic() + pause > deadline:
+            return
+        if waiting:
+            time.sleep(pause)
+
+
+def _tell(mean: MeanResult) -> None:
+    """Log how exact a mean is, and what was clipped."""
+    name, bound = max(mean.error_bound.items(), key=lambda item: item[1] if item[0] in mean.arrays else -1)
+    LOG.info("secure mean: %s clients; error at most %.3g (%r)", len(mean.survivors), bound, name)
+    if mean.clipped:
+        LOG.warning(
+            "secure mean: numbers beyond the clip entered at the clip, so the mean is not that of plain training; "
+            "state a larger clip for these arrays, or send less of them. Numbers by array: %s",
+            dict(mean.clipped),
+        )
 
 
 class SecureMeanMod:
     """A mod of a ClientApp whose updates leave under masks only: ``ClientApp(mods=[SecureMeanMod(terms)])``.
 
     It answers keys, shares and unmasking itself, and lets the app train in between. A request to train without a
-    secure mean is refused, and so is a second one over the same model in a run: two means over clients that differ by
-    one would show that client. Its session lies in the node's state, with its secrets.
+    secure mean is refused, and so is a second one over the same model: two means over clients that differ by one would
+    show that client. Its session lies in the node's state, with its secrets.
+
+    A node whose node-config names a ``site`` (its ``site.toml``) signs what it sends, takes part with the clients and
+    the server of its roster alone, by the policy of that file, and logs its participation beside it for all runs.
 
     Args:
         terms: as the server states them.
-        policy: what this client asks of the sum; None asks for three clients and survivors, and for no identities.
+        policy: what this client asks of the sum; None takes the site's, and without a site asks for three clients and
+            survivors, and for no identities.
+        min_change: fewest clients by which the cohorts of two means may differ where they differ at all; 1 permits any
+            change (``analytic_secagg.mean.participation``).
+        ledger: the file that private means are charged to; None takes that of the node's site.
 
     Example:
         >>> from flwr.clientapp import ClientApp
         >>> app = ClientApp(mods=[SecureMeanMod(MeanTerms(max_weight=500))])
     """
 
-    def __init__(self, terms: MeanTerms, *, policy: ClientPolicy | None = None) -> None:
-        self._terms, self._policy = terms, policy or ClientPolicy(min_corruption=0.0)
+    def __init__(
+        self,
+        terms: MeanTerms,
+        *,
+        policy: ClientPolicy | None = None,
+        min_change: int = 1,
+        ledger: Path | None = None,
+    ) -> None:
+        self._terms, self._policy, self._min_change, self._ledger = terms, policy, min_change, ledger
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer a message of a secure mean, or let the app answer what is no training."""
         if PLAN not in message.content:
             if message.metadata.message_type.split(".")[0] == "train":
-                return self._refuse(message, context, "the server asks for an update without a secure mean")
+                return _refused(message, context, "the server asks for an update without a secure mean")
             return call_next(message, context)
-        plan: Any = message.content[PLAN]
         try:
-            stage, content = plan["stage"], plan["content"]
-            if stage == "keys":
-                return Message(pack(self._begin(plan, context)), reply_to=message)
-            if stage == "train":
-                before = self._model_of(message, context)
-            else:
-                return Message(pack(self._go_on(content, context, _no_vector)), reply_to=message)
-        except _NOT_OURS as error:
-            return self._refuse(message, context, error)
+            said: Any = message.content[PLAN]
+            stage, plan, party, content = said["stage"], said["plan"], said["party"], said["content"]
+            client, state = self._client(context), _state(context)
+            if stage != TRAIN:
+                return Message(pack(client.answer(stage, plan, party, content, state)), reply_to=message)
+            record = _only(message.content.array_records)
+            before = model_of(record)
+            client.check(plan, party, before, digest_of_options(message.content), state)
+        except REFUSALS as error:
+            return _refused(message, context, error)
         del message.content[PLAN]
         reply = call_next(message, context)
         if reply.has_error():
             return reply
         try:
-            vector = self._vector(before, reply, context)
-            return Message(pack(self._go_on(content, context, vector)), reply_to=message)
-        except _NOT_OURS as error:
-            return self._refuse(message, context, error)
+            metrics: Mapping[str, Any] = _only(reply.content.metric_records)
+            after = model_of(_only(reply.content.array_records))
+            vector = client.upload(content, before, after, metrics[self._terms.weighted_by], metrics, state)
+            return Message(pack(vector), reply_to=message)
+        except REFUSALS as error:
+            return _refused(message, context, error)
 
-    def _begin(self, plan: Any, context: Context) -> bytes:
-        _, sum_ = _sum_of(self._terms, plan)
-        self._policy.check(sum_)
-        stored: Any = context.state.get(PLAN, {"used": []})
-        if plan["model"] in stored["used"]:
-            raise UsageError("this node's update of this model is in a sum already; a second one could expose it")
-        session = sum_.client(int(plan["party"]), _no_vector)
-        said = session.start()
-        kept = {name: plan[name] for name in ("session", "clients", "shapes", "model", "options", "party")}
-        context.state[PLAN] = ConfigRecord({**kept, "used": stored["used"], "snapshot": session.snapshot()})
-        return said or b""
-
-    def _model_of(self, message: Message, context: Context) -> Model:
-        """Return the model to train, before the app may write into its message."""
-        kept: Any = context.state[PLAN]
-        arrays = _only(message.content.array_records)
-        if digest_of(arrays) != kept["model"]:
-            raise UsageError("the model to train is another one than this round agreed on")
-        if digest_of_options(message.content) != kept["options"]:
-            raise UsageError("the configuration to train with is another one than this round agreed on")
-        return floats_of(arrays)
-
-    def _vector(self, before: Model, reply: Message, context: Context) -> IntVector:
-        kept: Any = context.state[PLAN]
-        spec, _ = _sum_of(self._terms, kept)
-        after = floats_of(_only(reply.content.array_records))
-        if {name: array.shape for name, array in before.items()} != {name: a.shape for name, a in after.items()}:
-            raise UsageError("the app must return arrays of the names and shapes that it was sent")
-        metrics: Mapping[str, Any] = _only(reply.content.metric_records)
-        updates = {name: after[name].astype(np.float64) - before[name] for name in before}
-        named = {name: metrics[name] for name in self._terms.metrics}
-        return spec.vector(updates, weight=metrics[self._terms.weighted_by], metrics=named)
-
-    def _go_on(self, request: Any, context: Context, contribution: Any) -> bytes:
-        kept: Any = context.state[PLAN]
-        _, sum_ = _sum_of(self._terms, kept)
-        session = sum_.client(int(kept["party"]), contribution)
-        session.restore(kept["snapshot"])
-        said = session.receive(request)
-        kept["snapshot"] = session.snapshot()
-        if contribution is not _no_vector:
-            kept["used"] = [*kept["used"], kept["model"]]
-        return said or b""
-
-    def _refuse(self, message: Message, context: Context, reason: object) -> Message:
-        """Decline, and log why in this node's own log only; the session ends, and its secrets are forgotten."""
-        LOG.error("secure mean: refused: %s", reason)
-        kept: Any = context.state.get(PLAN)
-        if kept is not None:
-            kept["snapshot"] = b""
-        return Message(Error(code=Refusal.DECLINED, reason=REASONS[Refusal.DECLINED]), reply_to=message)
+    def _client(self, context: Context) -> MeanClient:
+        named = context.node_config.get("site")
+        site = None if named is None else SiteFile.read(Path(str(named)))
+        return MeanClient(self._terms, policy=self._policy, site=site, min_change=self._min_change, ledger=self._ledger)
 
 
-def _no_vector() -> IntVector:
-    raise UsageError("the server asks for a vector in a message that is no request to train")
+def _state(context: Context) -> Any:
+    """Return the record of a node's state that is this mean's."""
+    if PLAN not in context.state:
+        context.state[PLAN] = ConfigRecord()
+    return context.state[PLAN]
+
+
+def _refused(message: Message, context: Context, reason: object) -> Message:
+    """Decline, and log why in this node's own log only; the session ends, and its secrets are forgotten."""
+    LOG.error("secure mean: refused: %s", reason)
+    forget(_state(context))
+    return Message(Error(code=Refusal.DECLINED, reason=REASONS[Refusal.DECLINED]), reply_to=message)
 
 
 def _only(records: Mapping[str, Any]) -> Any:
@@ -458,7 +482,3 @@ def _only(records: Mapping[str, Any]) -> Any:
     if len(records) != 1:
         raise UsageError(f"exactly one record of arrays and one of metrics is needed, not {len(records)}")
     return next(iter(records.values()))
-
-
-_NOT_OURS = (SecureSumError, UsageError, LookupError, TypeError, ValueError)
-"""Errors that a wrong message of a server or of an app raises."""

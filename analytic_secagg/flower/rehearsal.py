@@ -122,7 +122,7 @@ class InProcessGrid(Grid):
 
 
 def rehearse(folder: Path, run_config: Mapping[str, Any], **grid_options: Any) -> Any:
-    """The model of a run over the sites of ``folder`` (``python -m analytic_secagg.flower trial`` makes one).
+    """The model of a run over the sites of ``folder`` (``analytic-secagg flower trial`` makes one).
 
     Raises:
         DeploymentError: the folder holds no sites.

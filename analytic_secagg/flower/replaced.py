@@ -7,7 +7,9 @@ Flower's insides: who runs Flower's own commands gets the same sums, later.
 
 from __future__ import annotations
 
+import logging
 import subprocess
+import time
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -18,6 +20,11 @@ from analytic_secagg.site.errors import DeploymentError
 
 AGAIN_SECONDS = 0.05
 """A message is listed before its content is there, and who asks too early asks again: after this, then twice this."""
+
+NOT_ACTIVATED = 2004
+"""Flower's code of a key that it does not know, or of which it counts another process as there."""
+
+ACTIVATE_SECONDS = 5.0
 
 Sleep = Callable[[float], None]
 
@@ -32,6 +39,36 @@ def in_supernode(start_executor: Callable[..., Any], sleep: Sleep) -> None:
     """Let a SuperNode start this executor in place of Flower's, and pause like this between looks for a message."""
     popen = SimpleNamespace(Popen=start_executor)
     replace("flwr.supernode.start_client_internal", time=SimpleNamespace(sleep=sleep), subprocess=popen)
+
+
+def in_activation(seconds: float, log: logging.Logger) -> None:
+    """Let a SuperNode ask again for so long where the SuperLink does not take its key, and say why.
+
+    A SuperNode that died counts as there until the SuperLink misses its heartbeats, for up to a minute, and until then
+    the one that is started in its place is refused. Versions of Flower with another client do as they did.
+    """
+    try:
+        client = import_module("flwr.supernode.fleet_http_client").FleetHttpClient
+        activate, refused = client.ActivateNode, import_module("httpx").HTTPStatusError
+    except (ModuleNotFoundError, AttributeError):
+        return
+
+    def ask_again(of: Any, request: Any) -> Any:
+        ends = time.monotonic() + seconds
+        while True:
+            try:
+                return activate(of, request)
+            except refused as error:
+                if str(NOT_ACTIVATED) not in error.response.text or time.monotonic() > ends:
+                    raise
+            log.warning(
+                "the SuperLink does not take this node's key: it still counts the process before, for up to a minute, "
+                "or the operator did not register the key; asking again every %g seconds",
+                ACTIVATE_SECONDS,
+            )
+            time.sleep(ACTIVATE_SECONDS)
+
+    client.ActivateNode = ask_again
 
 
 def in_executor(executor: object, sleep: Sleep) -> None:

@@ -22,7 +22,7 @@ from flwr.supernode.cli import flwr_clientapp
 import analytic_secagg.flower.client
 import analytic_secagg.flower.server  # noqa: F401  both are read here, once
 from analytic_secagg.flower import replaced
-from analytic_secagg.flower.fork_server import Backoff, ForkServer, log_as_json, serve
+from analytic_secagg.flower.fork_server import Backoff, ForkServer, end_with_parent, log_as_json, serve
 
 SETTLE_SECONDS = 0.05
 """Flower hands out a task a moment before its message is listed, and an app that finds none listed fails."""
@@ -80,6 +80,7 @@ def main() -> None:
     backoff = Backoff()
     executor = ForkingExecutor(ForkServer(COMMANDS, [sys.executable, "-c", AGAIN]), backoff)
     replaced.in_executor(executor, backoff.sleep)
+    end_with_parent()
     sys.argv[0] = "flower-superexec"
     flower_superexec()
 

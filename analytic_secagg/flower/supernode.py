@@ -1,7 +1,7 @@
 """Flower's SuperNode, kept awake: ``python -m analytic_secagg.flower.supernode`` has ``flower-supernode``'s flags.
 
 Flower's own looks for a message every three seconds, whatever goes on; this one soon after each, and then less and less
-often. It starts the warm executor in place of Flower's.
+often. It starts the warm executor in place of Flower's, and is patient where it is started again within a minute.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ import sys
 from flwr.supernode.cli import flower_supernode
 
 from analytic_secagg.flower import replaced
-from analytic_secagg.flower.fork_server import Backoff, log_as_json, start_executor
+from analytic_secagg.flower.fork_server import LOG, Backoff, log_as_json, start_executor
+
+ACTIVATION_SECONDS = 90.0
 
 
 def main() -> None:
     """Run Flower's SuperNode with the flags of this command."""
     log_as_json()
     replaced.in_supernode(start_executor, Backoff().sleep)
+    replaced.in_activation(ACTIVATION_SECONDS, LOG)
     sys.argv[0] = "flower-supernode"
     flower_supernode()
 

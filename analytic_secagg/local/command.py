@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -107,12 +107,13 @@ def _leading_to(address: str, folder: Path) -> str:
 
 
 def _run(options: DemoOptions) -> int:
-    with demonstration(options) as shown, _page(shown, options.port) as page:
+    with suppress(KeyboardInterrupt), demonstration(options) as shown, _page(shown, options.port) as page:
         print(f"{options.sites} sites, {N_HELPERS} helpers and a server run; open {page.address}", flush=True)
         print("Ctrl-C ends all of them", flush=True)
         if not options.no_browser:
             webbrowser.open(_leading_to(page.address, shown.folder.parent))
         page.serve_forever()
+    print("all processes have ended")  # a signal is how a demonstration ends
     return 0
 
 
@@ -120,9 +121,9 @@ COMMAND = Command(
     name="demo",
     summary="start a whole federation on this computer and a page to watch it, kill sites and make a helper malicious",
     examples="""examples:
-  python -m analytic_secagg demo
+  analytic-secagg demo
       five sites with rows of a breast cancer study, four helpers and a server, each a process
-  python -m analytic_secagg demo --epsilon 2 --no-browser
+  analytic-secagg demo --epsilon 2 --no-browser
       with noise, of which each site's budget pays two runs; prints the page's address
 """,
     options=DemoOptions,

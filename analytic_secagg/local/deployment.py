@@ -181,10 +181,9 @@ class LocalDeployment:
                 server.stdin.flush()
 
     def _start(self, name: str, module: str, argument: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", module, str(self.trial.folder / name), argument]
         with self.log(name).open("a") as log:
             self._processes[name] = subprocess.Popen(  # noqa: S603  (our own modules and folders)
-                command,
+                self._command(name, module, argument),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE if name == SERVER else subprocess.DEVNULL,
                 stderr=log,
@@ -193,6 +192,9 @@ class LocalDeployment:
                 start_new_session=True,  # Ctrl-C is for the parent, which closes them in order
             )
         return self._processes[name]
+
+    def _command(self, name: str, module: str, argument: str) -> list[str]:
+        return [sys.executable, "-m", module, str(self.trial.folder / name), argument]
 
     def _end(self, name: str) -> None:
         process = self._processes.pop(name)

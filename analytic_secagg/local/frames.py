@@ -15,6 +15,13 @@ context, takes a few megabytes."""
 HOST = "127.0.0.1"
 """Address of the server; no name, since a name may lead elsewhere."""
 
+PING = b"ping"
+"""Kind of a frame that asks whether the other side is there. A connection may be dead and nobody notice: half-open."""
+
+PING_SECONDS, SILENT_SECONDS = 10.0, 30.0
+"""The server asks whenever nothing was said for so long, and waits as long for the answer. A node that hears nothing
+for the longer time takes the connection for dead, and connects again."""
+
 
 def send_frame(connection: socket.socket, *parts: bytes) -> None:
     """Send these parts as one frame.

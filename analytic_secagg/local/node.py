@@ -11,7 +11,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from analytic_secagg.local.frames import HOST, receive_frame, send_frame
+from analytic_secagg.local.frames import HOST, PING, SILENT_SECONDS, receive_frame, send_frame
 from analytic_secagg.site.errors import Refusal, WireError
 from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.site_file import SiteFile
@@ -51,20 +51,33 @@ def main(folder: Path, port: int) -> None:
 
 
 def _serve(server: ssl.SSLSocket, file: Path) -> None:
-    """Answer what is asked, until the input ends."""
-    while not _is_over(None, server):
+    """Answer what is asked, until the input ends.
+
+    Raises:
+        ConnectionError: the server has gone, or said nothing for too long.
+    """
+    while not _is_over(SILENT_SECONDS, server):
         ticket, kind, content = receive_frame(server, 3)
+        if kind == PING:
+            send_frame(server, ticket, b"", b"")
+            continue
         said = handle_message(partial(SiteFile.read, file), kind.decode("ascii", "replace"), partial(bytes, content))
         refusal, answer = (str(int(said)).encode(), b"") if isinstance(said, Refusal) else (b"", said)
         send_frame(server, ticket, refusal, answer)
 
 
-def _is_over(seconds: float | None, server: ssl.SSLSocket | None = None) -> bool:
-    """Return whether the input ended; wait so long for that, or until the server sends something."""
-    waiting = [sys.stdin] if server is None else [sys.stdin, server]
+def _is_over(seconds: float, server: ssl.SSLSocket | None = None) -> bool:
+    """Return whether the input ended; wait so long for that, or until the server sends something.
+
+    Raises:
+        ConnectionError: it sent nothing for so long.
+    """
     if server is not None and server.pending():
         return False
-    return sys.stdin in select.select(waiting, [], [], seconds)[0]
+    ready = select.select([sys.stdin] if server is None else [sys.stdin, server], [], [], seconds)[0]
+    if server is not None and not ready:
+        raise ConnectionError(f"nothing came for {seconds:g} seconds")
+    return sys.stdin in ready
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 
 from analytic.errors import AnalyticError
 from analytic_secagg.errors import FederationError
-from analytic_secagg.local.frames import HOST, receive_frame, send_frame
+from analytic_secagg.local.frames import HOST, PING, PING_SECONDS, receive_frame, send_frame
 from analytic_secagg.server.exchange import Answers, NodeId, NoReply
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.server.run_store import RunStore
@@ -37,8 +37,8 @@ PORT = "port"
 GONE = "its connection ended"
 _GONE = NoReply(GONE, may_return=True)
 
-_Letter = tuple[str, str, bytes]
-"""A ticket, a kind and a content."""
+_Letter = tuple[str, str, bytes, float]
+"""A ticket, a kind, a content, and for how many seconds an answer is of use."""
 
 
 class SocketTransport:
@@ -74,7 +74,7 @@ class SocketTransport:
             taken = {str(next(self._tickets)): node for node in contents.keys() & self._connected.keys()}
             self._answers.expect(taken, number=number)  # a node's thread drops a letter whose answer nobody expects
             for ticket, node in taken.items():
-                self._connected[node][0].put((ticket, kind, contents[node]))
+                self._connected[node][0].put((ticket, kind, contents[node], seconds))
         return taken
 
     def receive(self, ticket: str) -> bytes | NoReply | None:
@@ -114,6 +114,7 @@ class SocketTransport:
 
     def _next(self, node: NodeId, letters: queue.SimpleQueue[_Letter], connection: ssl.SSLSocket) -> _Letter | None:
         """The next letter; None once the node closed the connection, which speaks only when it is spoken to."""
+        asks = time.monotonic() + PING_SECONDS
         while True:
             try:
                 return letters.get(timeout=_IDLE_SECONDS)
@@ -121,24 +122,41 @@ class SocketTransport:
                 has_spoken = connection.pending() or select.select([connection], [], [], 0)[0]
                 if has_spoken or not self._is_newest(node, letters):
                     return None
+                if time.monotonic() > asks:
+                    _exchange(connection, PING, b"", b"", seconds=PING_SECONDS)
+                    asks = time.monotonic() + PING_SECONDS
 
     def _is_newest(self, node: NodeId, letters: queue.SimpleQueue[_Letter]) -> bool:
         """Return whether this is the newest connection of the node."""
         return self._connected.get(node, (None,))[0] is letters
 
     def _deliver(self, letter: _Letter, connection: ssl.SSLSocket) -> None:
-        ticket, kind, content = letter
+        ticket, kind, content, seconds = letter
         if not self._answers.is_expected(ticket):
             return  # its exchange closed while this node was busy
         try:
-            send_frame(connection, ticket.encode(), kind.encode(), content)
-            answered, refusal, answer = receive_frame(connection, 3)
-            if answered != ticket.encode():
-                raise WireError("a node answers what it was asked")
+            refusal, answer = _exchange(
+                connection, kind.encode(), ticket.encode(), content, seconds=seconds + PING_SECONDS
+            )
             self._answers.settle(ticket, NoReply(REASONS[Refusal(int(refusal))]) if refusal else answer)
         except (OSError, WireError, ValueError) as error:
             self._answers.settle(ticket, _GONE)
             raise ConnectionError from error
+
+
+def _exchange(connection: ssl.SSLSocket, kind: bytes, ticket: bytes, content: bytes, *, seconds: float) -> list[bytes]:
+    """Return what a node answers: its refusal's code or nothing, and its answer.
+
+    Raises:
+        OSError: the node is gone, or says nothing for so long.
+        WireError: it answers something else.
+    """
+    connection.settimeout(seconds)
+    send_frame(connection, ticket, kind, content)
+    answered, *said = receive_frame(connection, 3)
+    if answered != ticket:
+        raise WireError("a node answers what it was asked")
+    return said
 
 
 def _stands(connection: ssl.SSLSocket) -> bool:

@@ -1,4 +1,4 @@
-"""The operator's commands: ``python -m analytic_secagg.nvflare COMMAND``."""
+"""The operator's commands: ``analytic-secagg nvflare``, or ``python -m analytic_secagg.nvflare``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analytic_secagg.console.arguments import file, whole
-from analytic_secagg.console.command_parser import run_commands
+from analytic_secagg.console.command_line import Program, run_line
 from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.datasets import bundled
 from analytic_secagg.nvflare.job import read_job, write_job
@@ -18,21 +18,6 @@ from analytic_secagg.nvflare.kit import close_kit
 from analytic_secagg.nvflare.trial import make_trial
 from analytic_secagg.server.run_settings import overrides, template_settings
 from analytic_secagg.site_commands import FolderOptions, TrialOptions
-
-PROG = "python -m analytic_secagg.nvflare"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code: 0, 2 an error, or how the process was stopped."""
-    return run_commands(
-        COMMANDS,
-        argv,
-        prog=PROG,
-        description="Closed-form federated learning between real hosts, with NVFlare: jobs, kits and a trial.",
-        epilog=f"Start with: {PROG} trial --help. docs/how-to/deploy-on-nvflare.md leads on. Keys, rosters and "
-        "sites: python -m analytic_secagg --help.",
-        example="trial trial",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +77,10 @@ COMMANDS: tuple[Command[Any], ...] = (
     Command(
         name="trial",
         summary="make a whole deployment in one new folder, for one host",
-        examples=f"""examples:
-  {PROG} trial trial
+        examples="""examples:
+  analytic-secagg nvflare trial trial
       five sites with the digits data set; two of them are helpers too, one is the key holder
-  {PROG} trial small --sites 4 --helpers 0 --dataset breast_cancer --port 9002
+  analytic-secagg nvflare trial small --sites 4 --helpers 0 --dataset breast_cancer --port 9002
       four sites with other rows, no committee, and a server on another port
 """,
         options=NVFlareTrialOptions,
@@ -104,9 +89,9 @@ COMMANDS: tuple[Command[Any], ...] = (
     Command(
         name="job",
         summary="write a job's folder: settings alone, no code",
-        examples=f"""examples:
-  {PROG} job sums 'mode="masked" n-features=512'
-  {PROG} job sums 'mode="committee"' --like trial/job
+        examples="""examples:
+  analytic-secagg nvflare job sums 'mode="masked" n-features=512'
+  analytic-secagg nvflare job sums 'mode="committee"' --like trial/job
       then: nvflare job submit -j sums
 """,
         options=JobOptions,
@@ -115,14 +100,29 @@ COMMANDS: tuple[Command[Any], ...] = (
     Command(
         name="kit",
         summary="write this host's own policies into its start-up kit, before it is started",
-        examples=f"""example:
-  {PROG} kit kits/site-1
+        examples="""example:
+  analytic-secagg nvflare kit kits/site-1
 """,
         options=KitOptions,
         run=_kit,
     ),
 )
 """In the order of the list that --help prints."""
+
+PROGRAM = Program(
+    "nvflare",
+    {"Commands": [command.to_click() for command in COMMANDS]},
+    help="Closed-form federated learning between real hosts, with NVFlare: jobs, kits and a trial.",
+    epilog="""Start with: analytic-secagg nvflare trial --help. docs/how-to/deploy-on-nvflare.md leads on.
+Keys, rosters and sites: analytic-secagg --help.
+""",
+    example="trial trial",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code: 0, 2 an error, or how the process was stopped."""
+    return run_line(PROGRAM, argv, prog="python -m analytic_secagg.nvflare")
 
 
 if __name__ == "__main__":

@@ -15,12 +15,15 @@ from nvflare.apis.signal import Signal
 
 from analytic_secagg.nvflare.wire import TaskTransport
 from analytic_secagg.server.server_file import ServerFile
-from analytic_secagg.server.training import train
+from analytic_secagg.server.training import folder_of, train
 from analytic_secagg.site.errors import RunSettingsError, UnreachableError
 
 
 class SumController(Controller):  # type: ignore[misc]
     """Trains once and leaves the model in the server's own folder, under the names of the workflow and the job.
+
+    A run that has not ended, because its job's process died or parties were away, is gone on with in its own folder by
+    the next job of the same settings.
 
     Args:
         settings: the run's public ones (``analytic_secagg.server.run_settings.RunSettings``), names with hyphens.
@@ -50,8 +53,8 @@ class SumController(Controller):  # type: ignore[misc]
         if not re.fullmatch("[A-Za-z0-9_-]{1,128}", name):  # whoever submits a job chooses it, and it names a folder
             raise RunSettingsError(f"a run is called by letters, digits, _ and -, not {name!r}; rename the workflow")
         server = ServerFile.of_host()
-        output = server.output / name
-        train(self._settings, server, TaskTransport(self, fl_ctx), output, log=self.logger, sleep=sleep)
+        folder = folder_of(self._settings, server, name)
+        train(self._settings, server, TaskTransport(self, fl_ctx), folder, log=self.logger, sleep=sleep)
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Do nothing: the sites were told in the last exchange."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from uuid import uuid4
@@ -58,6 +59,15 @@ _ENDS = {
 }
 
 
+def node_of(name: str) -> NodeId:
+    """Return the number of a client: the same in every job, so that one goes on with the run of another.
+
+    Args:
+        name: of the client, which NVFlare's certificates bind.
+    """
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
+
+
 class TaskTransport:
     """The clients of one job, each of which fetches its messages as tasks.
 
@@ -68,19 +78,19 @@ class TaskTransport:
 
     def __init__(self, controller: Controller, context: FLContext) -> None:
         self._controller, self._context = controller, context
-        self._names: list[str] = []
+        self._names: dict[NodeId, str] = {}
         self._answers = Answers()
 
     def nodes(self) -> Iterable[NodeId]:
         """Return the clients of the job that NVFlare does not count as gone. It is its word and proves nothing."""
-        clients = [client.name for client in self._context.get_engine().get_clients()]
-        self._names += sorted(set(clients).difference(self._names))
+        clients = {node_of(client.name): client.name for client in self._context.get_engine().get_clients()}
+        self._names |= clients
         gone = self._controller.get_client_disconnect_time
-        return [self._names.index(name) + 1 for name in clients if not gone(name)]
+        return [node for node, name in clients.items() if not gone(name)]
 
     def send(self, kind: str, contents: Mapping[NodeId, bytes], *, seconds: float, number: int) -> dict[str, NodeId]:
         """Lay a task ready for each client, which fetches it."""
-        tickets = {uuid4().hex: node for node in contents if node <= len(self._names)}  # others are not here yet
+        tickets = {uuid4().hex: node for node in contents if node in self._names}  # others are not here yet
         self._answers.expect(tickets, number=number)
         for ticket, node in tickets.items():
             task = Task(
@@ -91,7 +101,7 @@ class TaskTransport:
                 task_done_cb=self._close,
                 props={_TICKET: ticket},
             )
-            self._controller.send(task, self._context, targets=[self._names[node - 1]])
+            self._controller.send(task, self._context, targets=[self._names[node]])
         return tickets
 
     def receive(self, ticket: str) -> bytes | NoReply | None:

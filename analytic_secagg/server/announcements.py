@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from analytic_secagg.errors import OutputError
 from analytic_secagg.modes import Mode, find_mode
 from analytic_secagg.server.exchange import Deadlines, NodeId, SessionExchange
 from analytic_secagg.server.server_file import ServerFile
@@ -109,14 +110,21 @@ class _Known:
 
         Raises:
             ConfigurationError: its helper did not sign it, or there is no such helper.
+            OutputError: it cannot be kept.
         """
         self._check(party, announced)
         newest = SealingKey.from_bytes(self.said.get(party, announced)).epoch
         if newest > SealingKey.from_bytes(announced).epoch:
             raise ConfigurationError(f"a newer sealing key of helper {party} is known")
         self.said[party] = announced
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._store(party).save(announced)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._store(party).save(announced)
+        except OSError as error:
+            raise OutputError(
+                f"a helper's key must be kept in {self._folder} and cannot be: {error.strerror}; free space and run "
+                "again. No client was asked"
+            ) from error
 
     def _recall(self, party: PartyId) -> None:
         stored = self._store(party).load()

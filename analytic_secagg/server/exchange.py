@@ -188,6 +188,10 @@ class Exchange:
         self._met: set[NodeId] = set()
         self._silent: dict[NodeId, tuple[int, Refusal | None]] = {}
         """Who gave no answer in this sum, in which exchange last, and the class of reasons of who refused."""
+        self._heard: set[NodeId] = set()
+        """Who answered or refused in this sum when asked last."""
+        self.parties: frozenset[PartyId] = frozenset()
+        """Everybody who has a part in the sum at work."""
         self.node_of: dict[PartyId, NodeId] = {}
         """Node of each party, from its last valid message."""
 
@@ -202,31 +206,67 @@ class Exchange:
     @contextmanager
     def accounted(self) -> Iterator[None]:
         """Let the error of a sum say how many nodes did not answer, and how many refused for which class of reasons."""
-        self._silent = {}
+        self._silent, self._heard = {}, set()
         try:
             yield
         except TooFewSurvivorsError as error:
             raise TooFewSurvivorsError(
-                stage=error.stage, needed=error.needed, came=error.came, cohort=error.cohort, advice=self._account
+                stage=error.stage,
+                needed=error.needed,
+                came=error.came,
+                cohort=error.cohort,
+                advice=self._account(error),
             ) from error
         except HelperMissingError as error:
-            raise HelperMissingError(missing=error.missing, needed=error.needed, advice=self._account) from error
+            raise HelperMissingError(missing=error.missing, needed=error.needed, advice=self._account(error)) from error
         except UnreachableError as error:
-            raise UnreachableError(f"{error}. {self._account}") from error
+            raise UnreachableError(f"{error}. {self._account(error)}", n_needed=error.n_needed) from error
+
+    def may_still_end(self, error: BaseException) -> bool:
+        """Return whether a sum that failed can go on: those whom it lacks gave no answer, and did not refuse.
+
+        Args:
+            error: what it failed with.
+        """
+        # a party whose node nobody knows may be at a node that refused
+        is_told = bool(self._heard - set(self.node_of.values()))
+        n_away = max(self.n_away, 0 if is_told else len(self.parties - self.node_of.keys()))
+        if isinstance(error, TooFewSurvivorsError):
+            return error.came + n_away >= error.needed
+        if isinstance(error, HelperMissingError):
+            return any(party in self.node_of and self.is_away(party) for party in error.missing)
+        return isinstance(error, UnreachableError) and n_away >= error.n_needed
+
+    def is_away(self, party: PartyId) -> bool:
+        """Return whether the node of a party said nothing in this sum: it was not there, or gave no answer."""
+        return self.node_of.get(party) not in self._heard
 
     @property
-    def _account(self) -> str:
+    def n_away(self) -> int:
+        """Number of nodes that said nothing in this sum, or that they could not; those of parties count unasked."""
+        return len(self._away)
+
+    @property
+    def _away(self) -> set[NodeId]:
+        silent = {node for node, (_, refusal) in self._silent.items() if refusal in (None, Refusal.FAILED)}
+        return silent | (set(self.node_of.values()) - self._heard)
+
+    def _account(self, error: BaseException) -> str:
         """What the nodes did in this sum, in one or two sentences, with what to do."""
         classes = Counter(refusal for _, refusal in self._silent.values())
-        n_away = classes.pop(None, 0)
+        classes.pop(None, 0)
+        failed = {node for node, (_, refusal) in self._silent.items() if refusal is Refusal.FAILED}
+        n_away, n_nodes = len(self._away - failed), len(self._met | set(self.node_of.values()))
         refused = [
             f'{count} refused ("{REASONS[code]}": {REMEDIES[code]})'
             for code, count in sorted(classes.items(), key=lambda item: item[0] or 0)
             if code is not None
         ]
-        said = f"Of {len(self._met)} nodes {', '.join([f'{n_away} did not answer', *(refused or ['none refused'])])}."
+        said = f"Of {n_nodes} nodes {', '.join([f'{n_away} did not answer', *(refused or ['none refused'])])}."
+        if self.may_still_end(error):
+            return f"{said} Start the run again with the same settings once they can be reached: it goes on if it can"
         if n_away:
-            return f"{said} Start a new session with the parties that are reachable"
+            return f"{said} Too few would be left if all of them answered"
         if not refused:
             return f"{said} A party that takes no part leaves its message out: its site's own log says why"
         return said
@@ -272,6 +312,7 @@ class Exchange:
                 self._sleep(POLL_SECONDS)
         missing = {*round_.waiting.values(), *round_.unasked, *round_.ask_again}
         self._lost |= missing
+        self._heard -= missing
         self._silent |= dict.fromkeys(missing, (self._number, None))
         counts = {"arrived": round_.answered, "expected": round_.asked, "bytes": round_.volume}
         self._progress.say("round closes", round=title, **counts)
@@ -295,6 +336,11 @@ class Exchange:
             not_taken = set(chosen).difference(taken.values())
             round_.ask_again |= dict.fromkeys(sorted(not_taken), now + ASK_AGAIN_SECONDS)
 
+    def named(self, node: NodeId) -> dict[str, object]:
+        """Return what the log calls a node: the engine's name, and the parties that answered from there."""
+        parties = sorted(party for party, place in self.node_of.items() if place == node)
+        return {"node": str(node)} | ({"parties": parties} if parties else {})
+
     def _pull(self, ticket: str, round_: _Round) -> None:
         """Take one node's answer, if it is there."""
         answer = self._transport.receive(ticket)
@@ -306,9 +352,12 @@ class Exchange:
                 round_.ask_again[node] = self._clock() + ASK_AGAIN_SECONDS
             self._lost.add(node)
             self._silent[node] = self._number, answer.refusal
-            self._progress.say("node lost", round=round_.title, node=str(node), reason=answer.reason)
+            could_not = answer.refusal in (None, Refusal.FAILED)  # which is no decision, and can be mended
+            (self._heard.discard if could_not else self._heard.add)(node)
+            self._progress.say("node lost", round=round_.title, **self.named(node), reason=answer.reason)
             return
         self._lost.discard(node)
+        self._heard.add(node)
         if self._silent.get(node, (0, None))[0] == self._number:
             del self._silent[node]
         round_.volume += round_.take(node, answer)
@@ -360,9 +409,9 @@ class SessionExchange:
 
     def refuse(self, node: NodeId, reason: str) -> None:
         """Note that what a node said was not taken."""
-        self._progress.say("refused", node=str(node), reason=reason)
+        self._progress.say("refused", **self._exchange.named(node), reason=reason)
 
     def note(self, node: NodeId, party: PartyId, sent: str, message: bytes) -> None:
         """Note that what a party said was taken, and where it is."""
         self._exchange.node_of[party] = node
-        self._progress.say("party", party=party, sent=sent, bytes=len(message))
+        self._progress.say("party", node=str(node), party=party, sent=sent, bytes=len(message))

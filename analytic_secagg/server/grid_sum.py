@@ -18,6 +18,9 @@ from secagg.errors import RemoteProtocolError
 from secagg.sessions import FailureSession
 from secagg.wire import HEADER_BYTES, PART_SIZE_BYTES, MessageType, message_type
 
+_BEFORE_VECTORS = {MessageType.ROSTER.name, MessageType.SHARE_DELIVERY.name}
+"""Requests whose answers come before clients' vectors, or have them, where first messages do not."""
+
 
 def run_sum(
     proposal: TrainingProposal,
@@ -27,6 +30,7 @@ def run_sum(
     store: RunStore,
     addresses: NodeAddresses,
     expected: frozenset[PartyId] = frozenset(),
+    needed: frozenset[PartyId] = frozenset(),
 ) -> SumResult:
     """The sum that is proposed, by itself; it goes on where ``store`` has a session of it.
 
@@ -39,15 +43,26 @@ def run_sum(
         addresses: where the parties are; it is kept up to date.
         expected: clients of the run's sum before. Without one of them the others refuse, so each of these is asked
             again until the deadline.
+        needed: those of them without whom the sum stops before anybody agrees to it, since what the others paid for it
+            would be lost.
 
     Raises:
-        UnreachableError: a helper of the committee or the key holder is not there.
+        UnreachableError: a helper of the committee, the key holder or a needed client is not there.
         SecureSumError: too few clients stayed, or another reason for which no total is released.
     """
     protocol = Session.of(proposal, server.roster).protocol
     session = protocol.server(secrets=PartySecrets(identity=server.identity))
-    sum_ = GridSum(protocol, session, exchange, deadlines, store, addresses, expected)
+    sum_ = GridSum(protocol, session, exchange, deadlines, store, addresses, expected, needed)
     return sum_.resume() if sum_.has_begun else sum_.begin(proposal)
+
+
+def can_certify(proposal: TrainingProposal, server: ServerFile) -> bool:
+    """Return whether a failure of this sum can be certified.
+
+    Raises:
+        WireError, ConfigurationError, FederationError: as ``Session.of``.
+    """
+    return _failure(proposal, server)[1] is not None
 
 
 def certify(
@@ -56,19 +71,24 @@ def certify(
     exchange: SessionExchange,
     deadlines: Deadlines,
     addresses: NodeAddresses,
-) -> bytes | None:
-    """Return the proof that a sum failed, empty where too few helpers certify it; None where the mode has no proofs.
+) -> bytes:
+    """Return the proof that a sum failed; empty where too few helpers certify it, or the mode has no proofs.
 
     It needs nothing of the sum's session, so that a server which was started again can ask for it.
     """
-    protocol = Session.of(proposal, server.roster).protocol
-    if (failure := protocol.failure(secrets=PartySecrets(identity=server.identity))) is None:
-        return None
+    protocol, failure = _failure(proposal, server)
+    if failure is None:
+        return b""
     try:
         _Rounds(protocol, failure, exchange, deadlines, addresses).request(failure.requests())
     except DeploymentError:
         return b""  # the nodes cannot be reached, which is told elsewhere
     return failure.proof
+
+
+def _failure(proposal: TrainingProposal, server: ServerFile) -> tuple[SumProtocol, FailureSession | None]:
+    protocol = Session.of(proposal, server.roster).protocol
+    return protocol, protocol.failure(secrets=PartySecrets(identity=server.identity))
 
 
 class _Rounds:
@@ -161,6 +181,7 @@ class GridSum(_Rounds):
         store: the run's state.
         addresses: where the parties are; in a series, that were met before. It is kept up to date.
         expected: clients that are asked again until the deadline.
+        needed: clients without whose vectors the sum stops; it goes on once they are back.
     """
 
     def __init__(
@@ -172,8 +193,9 @@ class GridSum(_Rounds):
         store: RunStore,
         addresses: NodeAddresses,
         expected: frozenset[PartyId] = frozenset(),
+        needed: frozenset[PartyId] = frozenset(),
     ) -> None:
-        self._store = store
+        self._store, self._needed = store, needed
         self._session = DurableServer(store.session, session, each_message=False)  # sites repeat what they sent
         _Rounds.__init__(self, protocol, self._session, exchange, deadlines, addresses, expected)
 
@@ -194,12 +216,14 @@ class GridSum(_Rounds):
         self._addresses.n_invited = min(len(contents), n_parties)
         deadlines = replace(self._deadlines, of=self._addresses.n_invited, complete=self._is_everybody_here)
         self._exchange.ask("INVITATION", INVITE, contents, self._take_first, deadlines)
-        needed = len(self._helpers) - self._protocol.guarantee.helper_dropout_tolerance
-        if len(missing := self._helpers_missing()) > self._protocol.guarantee.helper_dropout_tolerance:
+        spare = self._protocol.guarantee.helper_dropout_tolerance
+        if len(missing := self._helpers_missing()) > spare:
             raise UnreachableError(
                 f"{len(missing)} of the {len(self._helpers)} helpers did not answer (party "
-                f"{', '.join(map(str, missing))}); without {needed} of them no total can be released. Start their "
-                "nodes, or read in their logs why they declined (a node's reason stands above), and run again"
+                f"{', '.join(map(str, missing))}); without {len(self._helpers) - spare} of them no total can be "
+                "released. Start their nodes, or read in their logs why they declined (a node's reason stands above), "
+                "and run again",
+                n_needed=len(missing) - spare,
             )
         self._store.keep_addresses(self._addresses)
         return self._finish()
@@ -241,9 +265,26 @@ class GridSum(_Rounds):
 
     def _finish(self) -> SumResult:
         while self._session.result is None:
+            self._check_needed()
             if requests := self._session.close_round():
                 self.request(requests)
         return self._session.result
+
+    def _check_needed(self) -> None:
+        """Stop before a round is closed without a vector that no total of this run may lack.
+
+        Raises:
+            UnreachableError: says whose.
+        """
+        last = next(iter(self._session.requests.values()), b"")
+        if last and _name(last) not in _BEFORE_VECTORS:
+            return
+        if missing := sorted(self._needed & self._session.waiting_for):
+            raise UnreachableError(
+                f"clients {', '.join(map(str, missing))} must be in this sum too, since they are in the run's sum "
+                "before; they are not, the others would refuse a total without them, and what they paid would be lost",
+                n_needed=len(missing),
+            )
 
     def _take_first(self, node: NodeId, party: PartyId, message: bytes) -> None:
         """A party belongs to the first node whose message for it was good; a helper only says that it is there."""

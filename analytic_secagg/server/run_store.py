@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -45,6 +46,10 @@ _TOTAL, _FAILED, _ENDED = "total ", "failed", "ended"
 
 Outcome = tuple[str, str]
 """The kind of the error that a run ended with, and its reason; both empty for a model."""
+
+
+class NotStoredError(DeploymentError):
+    """The state of a run cannot be read or written. What was stored before stays, and the run can go on with it."""
 
 
 class StoppedRunError(DeploymentError):
@@ -118,7 +123,7 @@ class RunStore:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             database = sqlite3.connect(path, timeout=wait_seconds, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
-            raise DeploymentError(f"cannot keep the state of a run in {folder}: {error}; free space there") from error
+            raise NotStoredError(f"cannot keep the state of a run in {folder}: {error}; free space there") from error
         try:
             store = cls(database, path)
             with store._explained():
@@ -141,6 +146,18 @@ class RunStore:
                     if store.has_asked and store.outcome is None:
                         found.append(path.parent)
         return found
+
+    @staticmethod
+    def prune(output: Path, n_kept: int) -> None:
+        """Remove the folders of all runs that have ended but the newest. One that has not ended stays.
+
+        Args:
+            output: the server's folder of all runs.
+            n_kept: how many stay.
+        """
+        ended = sorted(filter(_is_over, output.glob(f"*/{FILE}")), key=lambda path: path.stat().st_mtime_ns)
+        for path in ended[:-n_kept]:
+            shutil.rmtree(path.parent, ignore_errors=True)
 
     def begin(self, plan: Mapping[str, Any], *, moment: str) -> bool:
         """Begin a run, or go on with the one that was left unfinished; return whether it goes on.
@@ -288,10 +305,10 @@ class RunStore:
             yield
         except sqlite3.Error as error:
             if "locked" in str(error):
-                raise DeploymentError(
+                raise NotStoredError(
                     f"another process works on the run in {self._path.parent}; end that one, or wait for it"
                 ) from error
-            raise DeploymentError(
+            raise NotStoredError(
                 f"the state of the run cannot be stored in {self._path}: {error}. Where the disk is full, free space "
                 "and start the server again with the same command; where the file is damaged, rows that a sum of this "
                 "run may have used stay used, and their owners can allow one more total (further_totals)"

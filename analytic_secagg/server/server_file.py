@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.site_file import IdentityFile, RosterFile
@@ -23,6 +23,7 @@ class ServerFile(StrictModel):
         roster: its copy of the operator's roster.
         identity: its signing key.
         output: where each run leaves its model, in a folder of its own.
+        keep_runs: how many runs that have ended stay in ``output``, the newest; None for all.
         plan: what ``audit-plan`` signed: the first session of each run is then bound to it. It is read when a run
             begins.
     """
@@ -30,6 +31,7 @@ class ServerFile(StrictModel):
     roster: RosterFile
     identity: IdentityFile
     output: Place
+    keep_runs: Annotated[int, Field(ge=1)] | None = None
     plan: Place | None = None
 
     @model_validator(mode="after")

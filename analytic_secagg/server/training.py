@@ -31,18 +31,18 @@ from analytic_secagg.audit_plan import BoundPlan
 from analytic_secagg.code_version import code_version
 from analytic_secagg.configurations import configuration_digest
 from analytic_secagg.console.output_files import OutputFile
-from analytic_secagg.errors import FederationError
+from analytic_secagg.errors import FederationError, OutputError
 from analytic_secagg.federation import Federation, Step, SumRecord
 from analytic_secagg.modes import find_mode
 from analytic_secagg.run_account import account_of_run, account_of_sum
 from analytic_secagg.server.announcements import with_announcements
 from analytic_secagg.server.exchange import Deadlines, Exchange, SessionExchange, Transport
 from analytic_secagg.server.grid_series import GridSeries, SeriesOverError
-from analytic_secagg.server.grid_sum import certify, run_sum
+from analytic_secagg.server.grid_sum import can_certify, certify, run_sum
 from analytic_secagg.server.progress_log import LOG, ProgressLog
 from analytic_secagg.server.reserve import Reserve
 from analytic_secagg.server.run_settings import RunSettings
-from analytic_secagg.server.run_store import NodeAddresses, Outcome, RunStore, StoppedRunError
+from analytic_secagg.server.run_store import NodeAddresses, NotStoredError, Outcome, RunStore, StoppedRunError
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import DeploymentError, UnreachableError
 from analytic_secagg.site.messages import END, write_end
@@ -50,7 +50,12 @@ from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.results import RunResults
 from analytic_secagg.totals import totals_to_bytes
 from secagg import PartyId, SumResult, new_session_id
-from secagg.errors import SecureSumError
+from secagg.errors import SecureSumError, TooFewSurvivorsError
+
+GO_ON = (
+    "start the run again with the same settings once those who gave no answer can be reached, or there is space: it "
+    "goes on with the same session"
+)
 
 
 def train(
@@ -88,10 +93,13 @@ def train(
             training.wait_for_nodes()
             if not goes_on:
                 _tell_of_failures(server, exchange, progress)
-            return training.run(folder)
+            model = training.run(folder)
         except Exception as error:
             progress.say("failed", kind=type(error).__name__, reason=str(error))
             raise
+    if server.keep_runs is not None:
+        RunStore.prune(server.output, server.keep_runs)
+    return model
 
 
 def folder_of(run_config: Mapping[str, Any], server: ServerFile, name: str) -> Path:
@@ -210,35 +218,53 @@ class Training:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """Tell the sites how that ends what is done meanwhile, in whatever way."""
+        """Tell the sites how that ends what is done meanwhile, in whatever way, unless it may still go on."""
+        may_go_on = False
         try:
             yield
         except BaseException as error:  # an operator's Ctrl-C too: else every site counts a total that is none
-            self._fail(error)
+            may_go_on = self._fail(error)
             raise
         finally:
-            self._end()
+            self._reserve.release()
+            if may_go_on:
+                self._progress.say("may go on", remedy=GO_ON)
+            else:
+                self._end()
 
-    def _fail(self, error: BaseException) -> None:
-        """Store that the run failed, then ask the helpers of the sum at work to certify that no total comes out."""
-        proposal = None
+    def _fail(self, error: BaseException) -> bool:
+        """Ask the helpers of the sum at work to certify that no total comes out; return whether it may still go on.
+
+        A sum that lacks only parties who gave no answer waits for them, and nobody's vector is lost; so does one whose
+        server has no space. Where helpers can certify that too few clients are a failure for good, this frees the rows
+        at once, and so comes first.
+        """
         try:
+            proposal = self._store.proposal
+            try:
+                with_proof = proposal is not None and can_certify(proposal, self._server)
+            except (FederationError, AnalyticError, SecureSumError):
+                proposal, with_proof = None, False  # what these parties cannot agree to was no sum, nor what none saw
+            is_final = with_proof and isinstance(error, TooFewSurvivorsError)
+            if isinstance(error, OutputError | NotStoredError):
+                return self._store.has_asked
+            if proposal is not None and not is_final and self._exchange.may_still_end(error):
+                return True
             if not isinstance(error, StoppedRunError):
                 self._store.fail(_outcome(error), self._addresses)
-            proposal = self._store.proposal
-        except DeploymentError as full:
+        except NotStoredError as full:
             self._progress.say("not stored", reason=str(full))
-        if proposal is None or (find_mode(proposal.mode).announce is not None and not proposal.announced):
-            return  # no client was asked
-        self._session = proposal.session
+            return True
+        if proposal is not None:
+            self._session = proposal.session
+        if proposal is None or not with_proof:
+            return False
         exchange = SessionExchange(proposal.session, self._exchange, self._progress)
-        try:
-            proof = certify(proposal, self._server, exchange, self._deadlines, self._addresses)
-        except (FederationError, AnalyticError, SecureSumError):
-            return  # what these parties cannot agree to was no sum
-        if proof is not None:
-            self._failure = proof
-            self._progress.say("failure", certified=bool(proof))
+        with self._exchange.accounted():
+            self._failure = certify(proposal, self._server, exchange, self._deadlines, self._addresses)
+        self._progress.say("failure", certified=bool(self._failure))
+        known = [party for party in proposal.helpers if party in self._exchange.node_of]
+        return not self._failure and any(map(self._exchange.is_away, known))
 
     def _take(self, result: SumResult) -> None:
         """Go on with a total, unless the settings' release policy refuses it."""
@@ -299,7 +325,6 @@ class Training:
 
         All get the model, if there is one; those where a party is that the roster names get the totals, too.
         """
-        self._reserve.release()
         holders = {self._exchange.node_of.get(party) for party in self._server.roster.totals}
         content = {holds: write_end(self._session, self._results(holds), self._failure) for holds in (False, True)}
         seconds = Deadlines(seconds=self._settings.round_seconds)
@@ -349,6 +374,7 @@ class Training:
         model = model_to_bytes(step.learner, step.model)
         proposal, goes_on = self._proposed(model, in_series=in_series)
         self._session, self._failure, self._is_told = proposal.session, b"", False
+        self._exchange.parties = frozenset((*proposal.clients, *proposal.helpers))
         exchange = SessionExchange(proposal.session, self._exchange, self._progress)
         if not proposal.announced:
             proposal = with_announcements(proposal, self._server, exchange, self._deadlines)
@@ -358,7 +384,8 @@ class Training:
         self._first = self._first or proposal
         given = (proposal, self._server, exchange, self._deadlines, self._store, self._addresses)
         if not proposal.place:
-            return run_sum(*given, self._expected)
+            expected = self._expected
+            return run_sum(*given, expected, expected if self._federation.noise is not None else frozenset())
         self._series = GridSeries(*given)
         return self._series.resume() if goes_on else self._series.run_first()
 

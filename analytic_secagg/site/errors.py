@@ -36,7 +36,16 @@ class NoSessionError(DeploymentError):
 
 
 class UnreachableError(DeploymentError):
-    """Too few nodes, or a helper of the committee, can be reached; no sum was started or released."""
+    """Too few nodes, or a helper of the committee, can be reached; no sum was started or released.
+
+    Args:
+        text: what was needed, what came, what to do.
+        n_needed: how many more parties must answer.
+    """
+
+    def __init__(self, text: str, *, n_needed: int = 1) -> None:
+        super().__init__(text)
+        self.n_needed = n_needed
 
 
 class Refusal(IntEnum):

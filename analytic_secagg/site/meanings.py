@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.shape_repr import shape_repr
 from analytic_secagg.errors import DataError
-from analytic_secagg.site.reading import ColumnReading, Reading
+from analytic_secagg.site.reading import ColumnReading, Reading, as_float
 from analytic_secagg.site.table_files import is_number_cell, text_of
 from analytic_secagg.spelling import loose, tidy
 
@@ -31,6 +32,8 @@ class Meant:
     values: NDArray[np.float64]
     unknown: tuple[int, ...]
     texts: tuple[str, ...]
+
+    __repr__ = shape_repr
 
 
 _LARGEST_FRACTION = 2.0**23
@@ -93,8 +96,8 @@ class Meanings:
 
     def _of_cell(self, cell: Any) -> float | None:
         if self.number and is_number_cell(cell):
-            with suppress(OverflowError):
-                return self._in_unit(float(cell))
+            with suppress(OverflowError, ValueError):
+                return self._in_unit(as_float(cell))
         return self._of_text(tidy(text_of(cell)))
 
     def _of_text(self, text: str) -> float | None:

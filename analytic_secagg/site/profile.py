@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.learner import ClientRows
+from analytic.shape_repr import shape_repr
+from analytic_secagg.errors import DataError
+from analytic_secagg.site.errors import SiteFileError
+from analytic_secagg.site.odd_values import odd_values
 from analytic_secagg.site.offsets import AGREED_BITS, proposed_offset
-from analytic_secagg.site.schema_draft import FEW_ROWS, MISSING_NUMBERS
+from analytic_secagg.site.site_file import ClientRole
 from analytic_secagg.site.table import Column
+from analytic_secagg.site.table_files import is_table, read_cells
+
+FEW_ROWS = 5
+"""A category of fewer rows may show somebody."""
 
 FEW_VALUES = 6
 """Different ones of a column that are listed."""
-
-SEVERAL = 20
-"""Different values that a column needs before one of them can lie far from the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,6 +41,34 @@ class Profiled:
     column: Column | None = None
     unknown: Sequence[str] = field(default=())
 
+    __repr__ = shape_repr
+
+
+def columns_of(client: ClientRole) -> dict[str, Profiled]:
+    """Return the columns of a site's table as they are, plausible or not; of other data those of its rows.
+
+    Raises:
+        SiteFileError: they cannot be read.
+    """
+    if client.columns is None or not is_table(client.data):
+        return _of_rows(client.rows())
+    try:
+        cells = read_cells(Path(client.data), client.reading)
+        meant = client.columns.meant(client.data, cells, client.reading)
+    except DataError as error:
+        raise SiteFileError(str(error)) from None
+    return {
+        name: Profiled(values=one.values, column=client.columns.columns[name], unknown=one.texts)
+        for name, one in meant.items()
+    }
+
+
+def _of_rows(rows: ClientRows) -> dict[str, Profiled]:
+    targets = rows.targets.reshape(len(rows), -1)
+    named = {f"feature {place}": column for place, column in enumerate(rows.features.T)}
+    named |= {f"target {place}": column for place, column in enumerate(targets.T)}
+    return {name: Profiled(values=np.asarray(column, dtype=np.float64)) for name, column in named.items()}
+
 
 def profile(columns: Mapping[str, Profiled]) -> Iterator[str]:
     """Yield the lines of a profile: rows, classes, duplicates, then each column and what is odd about it."""
@@ -43,7 +78,7 @@ def profile(columns: Mapping[str, Profiled]) -> Iterator[str]:
     yield f"{n_rows} rows" + (f", of which {twice} repeat another one in all columns" if twice else "")
     for name, one in columns.items():
         yield f"{name}: {_figures(one)}"
-        yield from (f"  look: {odd}" for odd in _odd(name, one))
+        yield from (f"  look: {odd}" for odd in oddities(name, one))
 
 
 def _figures(one: Profiled) -> str:
@@ -63,7 +98,8 @@ def _figures(one: Profiled) -> str:
     return f"{low:.12g} to {high:.12g}, median {middle:.12g}, {len(values)} different, {often}, {missing}"
 
 
-def _odd(name: str, one: Profiled) -> Iterator[str]:
+def oddities(name: str, one: Profiled) -> Iterator[str]:
+    """Yield what is odd about a column."""
     for text, often in Counter(one.unknown).most_common(5):
         yield f"{text!r} ({often} rows) means nothing under schema and reading"
     there = one.values[~np.isnan(one.values)]
@@ -80,29 +116,8 @@ def _odd(name: str, one: Profiled) -> Iterator[str]:
     mend = (
         "repair these rows" if one.column is None else f"state its text as missing in [client.reading.columns.{name}]"
     )
-    for value, often in _far(values, counted):
-        yield f"{value:.12g} ({often} rows) lies apart from all others: where it stands for a missing value, {mend}"
+    yield from (f"{odd}: where it stands for a missing value, {mend}" for odd in odd_values(there))
     yield from _resolution(values)
-
-
-def _far(values: NDArray[np.float64], counted: NDArray[np.int64]) -> Iterator[tuple[float, int]]:
-    """Yield smallest and largest values that lie apart from all others, by more for any than for codes and 0."""
-    while len(values) > 2:
-        ends = [place for place in (0, -1) if _is_apart(values if place == 0 else -values[::-1], values[place])]
-        if not ends:
-            return
-        yield float(values[ends[0]]), int(counted[ends[0]])
-        kept = slice(1, None) if ends[0] == 0 else slice(-1)
-        values, counted = values[kept], counted[kept]
-
-
-def _is_apart(rising: NDArray[np.float64], value: float) -> bool:
-    """Test whether the first of some rising values is odd; ``value`` is it with its own sign."""
-    gap, others = rising[1] - rising[0], rising[-1] - rising[1]
-    if value in MISSING_NUMBERS and value < 0 <= rising[1]:
-        return True
-    is_code = value == 0 or value in MISSING_NUMBERS
-    return bool(len(rising) > SEVERAL and gap > (others / 10 if is_code else others))
 
 
 def _resolution(values: NDArray[np.float64]) -> Iterator[str]:

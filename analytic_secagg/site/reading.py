@@ -9,8 +9,10 @@ from __future__ import annotations
 import functools
 import math
 import re
+from decimal import Decimal
+from numbers import Integral
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -47,6 +49,7 @@ class Reading(StrictModel):
     Args:
         separator: between values; None for a comma, in ``.tsv`` files a tab. ``" "`` is any number of blanks.
         quote: what encloses texts; empty where nothing does.
+        escape: what stands before a quotation mark within a text, a backslash; empty where the mark is doubled.
         decimal: the decimal mark.
         thousands: the mark between groups of three digits; None where there is none.
         encoding: of letters, by Python's name.
@@ -64,6 +67,7 @@ class Reading(StrictModel):
 
     separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     quote: Annotated[str, Field(max_length=1)] = '"'
+    escape: Literal["", "\\"] = ""
     decimal: Literal[".", ","] = "."
     thousands: Literal[",", ".", " ", "'"] | None = None
     encoding: str = "utf-8"
@@ -109,7 +113,8 @@ class Reading(StrictModel):
 
         Raises:
             ValueError: none. A thousands mark stands between groups of three digits only: 1,20 is not 120,
-                and with points between thousands 0.123 is not 123.
+                and with points between thousands 0.123 is not 123. Nor is a whole number of more digits than float64
+                keeps.
         """
         if self.thousands == "'":
             text = text.replace("\u2019", "'")
@@ -119,7 +124,24 @@ class Reading(StrictModel):
             text = text.replace(self.thousands, "")
         if not math.isfinite(number := float(text.replace(self.decimal, "."))):
             raise ValueError
-        return number
+        return as_float(int(text)) if abs(number) >= _LARGEST_WHOLE and text.lstrip("+-").isdecimal() else number
+
+
+_LARGEST_WHOLE = 2.0**53
+"""Below it float64 holds every whole number."""
+
+
+def as_float(number: Any) -> float:
+    """Return a number of any type as float64.
+
+    Raises:
+        ValueError: a whole number of more digits than float64 keeps.
+        OverflowError: it is beyond float64.
+    """
+    found = float(number)
+    if isinstance(number, Integral) and abs(found) >= _LARGEST_WHOLE and int(Decimal(repr(found))) != int(number):
+        raise ValueError
+    return found
 
 
 @functools.cache

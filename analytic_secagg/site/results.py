@@ -70,12 +70,14 @@ class Results:
 
     Args:
         folder: it is made where it is missing; only its owner enters it.
+        n_models: how many models, evaluations and totals stay, the newest of each; None for all.
     """
 
     folder: Path
+    n_models: int | None = None
 
     def keep_receipt(self, content: bytes) -> None:
-        """Keep a receipt under the digest of its sum; ``python -m analytic_secagg verify`` reads it.
+        """Keep a receipt under the digest of its sum; ``analytic-secagg verify`` reads it.
 
         Raises:
             SiteFileError, OutputError: the folder cannot be written to.
@@ -99,6 +101,10 @@ class Results:
         self._keep(f"{what}-{weights[:NAME_DIGITS]}.safetensors", results.model)
         if results.totals:
             self._keep(f"totals-{weights[:NAME_DIGITS]}.safetensors", results.totals)
+        for kind in (what, "totals"):
+            ordered = sorted(self.folder.glob(f"{kind}-*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+            for path in ordered[: -(self.n_models or len(ordered))]:
+                path.unlink()
 
     def _keep(self, name: str, content: bytes) -> None:
         try:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from analytic_secagg.errors import DataError
+from analytic_secagg.site.odd_values import odd_values
 from analytic_secagg.site.offsets import proposed_offset
+from analytic_secagg.site.profile import FEW_ROWS
 from analytic_secagg.site.reading import Reading
-from analytic_secagg.site.table_files import DELIMITED, is_number_cell, read_cells, text_of
+from analytic_secagg.site.table_files import DELIMITED, WORKBOOKS, is_number_cell, lines_of, read_cells, text_of
 from analytic_secagg.site.table_look import (
     COMMENTS,
+    MISSING_NUMBERS,
     MISSING_TEXTS,
     first_bytes,
     is_comment,
@@ -27,17 +32,22 @@ from analytic_secagg.site.table_look import (
     separator_of,
     toml,
 )
-from analytic_secagg.site.table_refusals import NUMBERS, kind_of, marks_of
+from analytic_secagg.site.table_refusals import NUMBERS, kind_of, marks_of, of_categories, of_numbers
 from analytic_secagg.spelling import loose, tidy
+
+MOST_LINES = 100
+"""Lines in which the names of columns are looked for."""
 
 MOST_CATEGORIES = 20
 """Most categories of a column of texts; one with more is no feature."""
 
-FEW_ROWS = 5
-"""A category of fewer rows may show somebody."""
+IDENTIFIER = re.compile(r"(.*[\W_])?(id|mrn|pid|uuid|ssn|(patient|record|case|fall|subject)[\W_]*(id|no|nr|number)\.?)")
+"""Names of columns that number people, in small letters; a draft leaves them out."""
 
-MISSING_NUMBERS = frozenset({-1, -8, -9, -99, -999, -9999, -99999, -999999, 99, 999, 9999, 99999, 999999})
-"""Public: numbers that people write in place of a missing value, where they lie beyond all others of a column."""
+TRUTHS = frozenset(
+    ["yes", "no", "y", "n", "true", "false", "t", "f", "ja", "nein", "j", "oui", "non", "si", "sí", "0", "1"]
+)
+"""Words for yes and no, loosely spelt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +71,18 @@ def draft(path: Path, target: str) -> Draft:
     Raises:
         DataError: the file cannot be read, or has no such column.
     """
-    reading = _layout(path)
-    cells = read_cells(path, reading)
+    reading = _layout(path, target)
+    try:
+        cells = read_cells(path, reading)
+    except DataError:
+        if not path.name.lower().endswith(DELIMITED) or b'\\"' not in first_bytes(path):
+            raise
+        reading = _layout(path, target, escape="\\")
+        cells = read_cells(path, reading)
     near = [name for name in cells.head if loose(name) == loose(tidy(target))]
     if len(near) != 1:
-        raise DataError(f"{path} has {len(near)} columns {target}, and the target is one of {', '.join(cells.head)}")
+        others = "them, and no line names them" if reading.names else ", ".join(cells.head[:MOST_CATEGORIES])
+        raise DataError(f"{path} has {len(near)} columns {target}, and the target is one of {others}")
     texts = {
         name: [_text(cell) for cell in cells.column(place)]
         for place, name in enumerate(cells.head)
@@ -81,6 +98,13 @@ def draft(path: Path, target: str) -> Draft:
     reading = _with_marks(reading, Counter() if torn else sum(used.values(), Counter()))
     columns = [_Drafted(name, found, reading, is_target=name == near[0]) for name, found in texts.items()]
     shared = [column for column in columns if column.kind != "none"]
+    if not len(cells.lines):
+        raise DataError(f"{path} has names of columns and no row: give the table with its rows")
+    if not any(column.is_target for column in shared):
+        wanted = next(column for column in columns if column.is_target)
+        raise DataError(f"{path} needs a target from which something is learned, and {target} is none: {wanted.why}")
+    if len(shared) < 2:
+        raise DataError(f"{path} has no column beside {target} that can be a feature: {'; '.join(_notes(columns))}")
     for place, column in enumerate(shared):
         if column.key in {other.key for other in shared[:place]}:
             column.key = f"{column.key}_{place + 1}"
@@ -96,6 +120,8 @@ def draft(path: Path, target: str) -> Draft:
         ),
         reading="\n".join([*_of_file(path, reading), *(line for column in shared for line in column.reading()), ""]),
         notes=(
+            *[f"line {reading.skip_lines}, below the names, holds units or kinds, and is skipped"]
+            * (bool(reading.names) and reading.names[0] != "column_1"),
             *[
                 f"{', '.join(torn)}: commas and points contradict one another, and no marks are proposed: see in the "
                 "file what they stand for, and state decimal and thousands, or correct the export"
@@ -105,9 +131,15 @@ def draft(path: Path, target: str) -> Draft:
                 f"{name}: left out, several columns have this name"
                 for name in sorted({*cells.head} - texts.keys() - {""})
             ),
-            *(note for column in columns for note in column.notes()),
+            *[f"letters are read as {reading.encoding}: see whether they come out right"]
+            * (reading.encoding not in ("utf-8", "utf-16", "utf-32")),
+            *_notes(columns),
         ),
     )
+
+
+def _notes(columns: Iterable[_Drafted]) -> Iterator[str]:
+    return (note for column in columns for note in column.notes())
 
 
 def _with_marks(reading: Reading, kinds: Counter[str]) -> Reading:
@@ -127,9 +159,10 @@ def _contradicting(kinds: Mapping[str, Counter[str]]) -> list[str]:
     return found
 
 
-def _layout(path: Path) -> Reading:
+def _layout(path: Path, target: str, *, escape: Literal["", "\\"] = "") -> Reading:
     if not path.name.lower().endswith(DELIMITED):
-        return Reading()
+        plain = Reading()
+        return plain if not path.name.lower().endswith(WORKBOOKS) else _with_names(path, plain, target) or plain
     try:
         look = look_at(path)
     except OSError as error:
@@ -139,15 +172,67 @@ def _layout(path: Path) -> Reading:
         separator=None if look.separator == separator_of(path, Reading()) else look.separator,
         encoding=look.encoding,
         skip_lines=look.skip_lines,
+        quote="'" if _has_apostrophes(first.splitlines()[look.skip_lines :], look.separator) else '"',
+        escape=escape,
     )
     if first.startswith(COMMENTS):
         commented = reading.model_copy(update={"skip_lines": 0, "comment": first[0]})
         above, below = _comments(path, commented, look.separator)
         reading = commented if below else reading.model_copy(update={"skip_lines": max(above, look.skip_lines)})
-    if look.has_names:
-        return reading
+    placed = None if reading.comment else _with_names(path, reading, target)
+    if placed is not None or look.has_names:
+        return placed or reading
+    with suppress(DataError):
+        lines = list(islice(lines_of(path, reading), MOST_LINES))
+        if len(lines) > FEW_ROWS and _is_apart([row for _, row in lines]):
+            reading = reading.model_copy(update={"skip_lines": lines[0][0]})
     width = len(read_cells(path, reading).head)
     return reading.model_copy(update={"names": tuple(f"column_{place}" for place in range(1, width + 1))})
+
+
+def _has_apostrophes(lines: Sequence[str], separator: str) -> bool:
+    """Test whether apostrophes enclose all cells of the first line."""
+    cells = lines[0].split(separator) if lines else []
+    return bool(cells) and all(re.fullmatch("'[^']*'", cell.strip()) for cell in cells)
+
+
+def _with_names(path: Path, reading: Reading, target: str) -> Reading | None:
+    """Return the reading that finds the target among the names of columns, in whatever line they are; else None.
+
+    A line of units or kinds below the names is skipped.
+    """
+    lines = []
+    with suppress(DataError):  # what reads the cells says so
+        lines = list(islice(lines_of(path, reading.model_copy(update={"skip_lines": 0})), MOST_LINES))
+    for place, (at, head) in enumerate(lines):
+        if [loose(tidy(str(name))) for name in head].count(loose(tidy(target))) == 1 and len(head) > 1:
+            below = [(line, row) for line, row in lines[place + 1 :] if len(row) == len(head)]
+            if not below:
+                continue
+            if _is_of_units([row for _, row in below]):
+                update = {"skip_lines": below[0][0], "names": tuple(tidy(str(name)) for name in head)}
+                return reading.model_copy(update=update)
+            return reading.model_copy(update={"skip_lines": at - 1})
+    return None
+
+
+def _is_apart(rows: Sequence[Sequence[Any]]) -> bool:
+    """Test whether the first row has a text where all others have numbers, as lines of sizes and classes have."""
+    columns = zip(*(map(tidy, row) for row in rows if len(row) == len(rows[0])), strict=True)
+    return any(first and not is_number(first) and all(map(is_number, others)) for first, *others in columns if others)
+
+
+def _is_of_units(rows: Sequence[Sequence[Any]]) -> bool:
+    """Test whether the first row has texts, where all others have numbers, and no cell of it is in another row."""
+    if len(rows) < FEW_ROWS:
+        return False
+    has_units = False
+    for first, *others in zip(*([tidy(text_of(cell)) for cell in row] for row in rows), strict=True):
+        if is_number(first) or (first and first in others):
+            return False
+        is_text = bool(first) and loose(first) not in MISSING_TEXTS
+        has_units |= is_text and sum(map(is_number, others)) >= 0.8 * len(others)
+    return has_units
 
 
 def _comments(path: Path, reading: Reading, separator: str) -> tuple[int, int]:
@@ -176,7 +261,7 @@ def _numbers_in(cells: Sequence[str | float]) -> list[str]:
 def _of_file(path: Path, reading: Reading) -> Iterator[str]:
     yield "[client.reading]"
     plain = Reading()
-    for name in ("separator", "decimal", "thousands", "encoding", "skip_lines", "comment"):
+    for name in ("separator", "quote", "escape", "decimal", "thousands", "encoding", "skip_lines", "comment"):
         value = getattr(reading, name)
         if value != getattr(plain, name):
             yield f"{name} = {toml(value)}"
@@ -243,26 +328,48 @@ class _Drafted:
     def kind(self) -> str:
         """``number``, ``categories``, or ``none`` where it is no feature."""
         if self.texts:
-            if self._are_few and not self.is_target:
+            if (self._are_few and not self.is_target) or self._are_numbers or not self._words:
                 return "none"
-            return "categories" if 2 <= len(self.categories) <= MOST_CATEGORIES and self._words else "none"
+            return "categories" if 2 <= len(self.categories) <= MOST_CATEGORIES else "none"
         values = {*self.numbers}
         is_coded = 2 <= len(values) <= MOST_CATEGORIES and all(one.is_integer() for one in values)
         if self.is_target and is_coded and (len(values) == 2 or len(self.numbers) >= 2 * len(values)):
             return "categories"
         is_key = len(values) == len(self.cells) and all(one.is_integer() for one in values)
         is_key = is_key and (len(values) > MOST_CATEGORIES or self.numbers == sorted(values))
+        is_key = is_key or bool(IDENTIFIER.fullmatch(self.name.lower())) or self._are_days
         return "none" if len(values) < 2 or (is_key and not self.is_target) else "number"
 
     @property
     def _words(self) -> bool:
-        return not any(kind_of(text) in ("dates", "bounds", "units") for text in self.texts)
+        """Test whether texts can be categories: no dates, and beside numbers no bounds and units."""
+        others = {"bounds", "units"} if self.numbers else set()
+        return not {*map(kind_of, self.texts)} & (others | {"dates"})
+
+    @property
+    def _are_numbers(self) -> bool:
+        """Test whether a column is one of numbers, but for a few of its rows."""
+        return (
+            not self.is_target
+            and len({*self.numbers}) > MOST_CATEGORIES // 2
+            and 4 * self.texts.total() < len(self.numbers)
+        )
+
+    @property
+    def _are_days(self) -> bool:
+        """Test whether all numbers are dates written together, 20240229 say."""
+        texts = {f"{one:.0f}" for one in self.numbers}
+        return bool(texts) and all(map(_DAY.fullmatch, texts))
 
     @property
     def _are_few(self) -> bool:
         """Test whether no text has rows enough to show nobody: names of people, say, whatever their number."""
-        spelt = Counter(map(loose, self.texts.elements())) + Counter(loose(f"{one:g}") for one in self.numbers)
-        return max(spelt.values()) < FEW_ROWS
+        return max(self._spelt.values()) < FEW_ROWS
+
+    @property
+    def _spelt(self) -> Counter[str]:
+        """How many rows have each value, whatever its spelling."""
+        return Counter(map(loose, self.texts.elements())) + Counter(loose(f"{one:g}") for one in self.numbers)
 
     def schema(self) -> Iterator[str]:
         """Yield the lines of the schema."""
@@ -288,7 +395,7 @@ class _Drafted:
     def notes(self) -> Iterator[str]:
         """Yield what a person should look at."""
         if self.kind == "none":
-            yield f"{self.name}: left out, {self._why}"
+            yield f"{self.name}: left out, {self.why}"
             return
         if self.missing:
             yield f"{self.name}: {', '.join(self.missing)} taken for missing"
@@ -296,7 +403,15 @@ class _Drafted:
             yield f"{self.name}: values differ by little beside their size, and {self.offset:.12g} is taken off"
         if self.kind == "categories" and self.texts and all(map(is_number, self.categories)):
             yield f"{self.name}: numbers in several spellings, taken for categories; correct the marks, or the file"
-        spelt = Counter(loose(text) for text in self.texts.elements())
+        if self.kind == "categories" and len(self.categories) > 2 and {*map(loose, self.categories)} <= TRUTHS:
+            yield f"{self.name}: several words for yes and no, taken for a category each; recode all of them to two"
+        if self.kind == "categories" and "broken" in of_categories(self.name, self.categories):
+            yield f"{self.name}: letters of some categories are broken; state encoding, or correct the file"
+        if self.kind == "number":
+            yield from (f"{self.name}: {odd}" for odd in odd_values(np.array(self.numbers)))
+            if any(_ZEROS.match(cell) for cell in self.cells if isinstance(cell, str)):
+                yield f"{self.name}: numbers with zeros in front, codes perhaps; if so, take the column out"
+        spelt = self._spelt
         few = [text for text in self.categories if 0 < spelt[loose(text)] < FEW_ROWS]
         if self.kind == "categories" and few:
             yield f"{self.name}: fewer than {FEW_ROWS} rows each have {', '.join(few)}; recode them, or leave them out"
@@ -304,18 +419,34 @@ class _Drafted:
             yield f"{self.name}: rows without it teach nothing, and are refused; leave them out of the file"
 
     @property
-    def _why(self) -> str:
+    def why(self) -> str:
+        """Why it is no feature, or no target."""
+        if not self.texts and self._are_days:
+            return "dates written as numbers: turn them into numbers that all sites mean alike"
+        if not self.texts and IDENTIFIER.fullmatch(self.name.lower()):
+            return "by its name it numbers people"
         if not self.texts and len({*self.numbers}) > 1:
             return "whole numbers that all differ, a number of patients perhaps"
         if not self.texts:
             return "one value in all rows" if self.numbers else "it is empty"
-        if not self._words:
-            return "dates, bounds or units in texts: see the refusals in docs/how-to/read-tables.md"
+        spelt = Counter(kind_of(text) != "texts" for text in self.texts)
+        if self._are_numbers or (self.numbers and not self._words) or spelt[True] > spelt[False]:
+            looks = of_numbers(self.key, list(self.texts.elements()), self.own)
+            return f"{self.texts.total()} of its {len(self.cells)} rows have no number: {looks}"
         if len(self.texts) == 1 and not self.numbers:
+            if self.lacks:
+                return (
+                    "one text or none; if nothing stands for another category, state both in categories and "
+                    f'recode = {{ "" = ... }} in [client.reading.columns.{self.key}]'
+                )
             return "one text in all rows"
         if self._are_few:
             return f"each of its texts is in fewer than {FEW_ROWS} rows and may show somebody"
         return f"{len(self.texts)} different texts"
+
+
+_DAY = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])")
+_ZEROS = re.compile(r"0\d")
 
 
 def _key(name: str) -> str:

@@ -293,6 +293,8 @@ class SiteFile(StrictModel):
             [client]; a helper's host, which has no [client], needs them to know what is summed.
         forget_hours: a session without a word from the server for so long is over.
         log: a file that gets this site's log as lines of JSON; None leaves it to the engine alone.
+        keep_models: how many models, evaluations and totals stay in ``results``, the newest of each; None for all.
+            Receipts always stay.
     """
 
     roster: RosterFile
@@ -306,6 +308,7 @@ class SiteFile(StrictModel):
     extensions: Texts = frozenset()
     forget_hours: Annotated[float, Field(ge=0)] = 24.0
     log: Place | None = None
+    keep_models: Annotated[int, Field(ge=1)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -445,7 +448,7 @@ class SiteFile(StrictModel):
     @property
     def kept(self) -> Results:
         """Folder of the results that it keeps."""
-        return Results(self.results or self.state.with_name("results"))
+        return Results(self.results or self.state.with_name("results"), self.keep_models)
 
     @property
     def _role_secrets(self) -> list[bytes]:

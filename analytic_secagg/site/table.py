@@ -26,7 +26,7 @@ from analytic_secagg.site.meanings import Meanings, Meant
 from analytic_secagg.site.reading import ColumnReading, Reading
 from analytic_secagg.site.strict_models import StrictModel, Texts
 from analytic_secagg.site.table_files import Cells, cells_of_frame, read_cells
-from analytic_secagg.site.table_refusals import check_names, of_categories, of_numbers
+from analytic_secagg.site.table_refusals import check_names, of_categories, of_numbers, of_place
 from analytic_secagg.spelling import tidy
 
 Categories = Annotated[tuple[str, ...], Field(strict=False)]
@@ -226,15 +226,18 @@ class TableSchema(StrictModel):
         if meant.unknown:
             needed = f"one of {', '.join(column.categories)}" if column.categories else "a finite number"
             looks = of_categories(name, meant.texts) if column.categories else of_numbers(name, meant.texts, reading)
+            looks = of_place(meant.unknown, lines, meant.texts) or looks
             raise DataError(
                 f"{line} {lines[meant.unknown[0]]}: column {name} needs {needed}, and {len(meant.unknown)} of "
                 f"{len(values)} rows have another text: {looks}"
             )
         if column.missing == "refuse" and (is_missing := np.isnan(values)).any():
             schema = 'state missing = "flag" or a number in the schema of all sites'
+            at_end = of_place(np.flatnonzero(is_missing).tolist(), lines)
             raise DataError(
                 f"{line} {lines[int(is_missing.argmax())]}: column {name} needs a value: it is missing in "
                 f"{int(is_missing.sum())} of {len(values)} rows. Repair the table or leave these rows out of it"
+                + (f"; {at_end}" if at_end else "")
                 + (f"; or {schema}" if column.role == "feature" else "")
             )
         if (is_outside := column.is_outside(values)).any():

@@ -22,7 +22,15 @@ import numpy as np
 
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import HERE, Reading
-from analytic_secagg.site.table_look import encoding_of, first_bytes, is_comment, layout, opened, separator_of
+from analytic_secagg.site.table_look import (
+    encoding_of,
+    first_bytes,
+    is_comment,
+    layout,
+    opened,
+    other_format,
+    separator_of,
+)
 from analytic_secagg.spelling import tidy
 
 DELIMITED = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")
@@ -63,13 +71,16 @@ def read_cells(path: Path, reading: Reading) -> Cells:
     if not is_table(name):
         raise DataError(f"{path} is no table: its name must end in one of {', '.join(TABLES)}; save it as one of these")
     try:
-        if name.endswith(DELIMITED):
-            return _of_lines(path, reading, delimited(path, reading))
-        if name.endswith(WORKBOOKS):
-            return _of_lines(path, reading, _sheet(path, reading))
+        if name.endswith((*DELIMITED, *WORKBOOKS)):
+            return _of_lines(path, reading, lines_of(path, reading))
         return cells_of_frame(_arrow(path)) if name.endswith(ARROW) else _statistics(path, reading)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}; name a table's file") from error
+
+
+def lines_of(path: Path, reading: Reading) -> Iterator[tuple[int, list[Any]]]:
+    """Return the rows of delimited text or of a workbook's sheet, each with the line that it begins in."""
+    return _sheet(path, reading) if path.name.lower().endswith(WORKBOOKS) else _delimited(path, reading)
 
 
 def cells_of_frame(frame: Any, source: str = "the data frame") -> Cells:
@@ -119,6 +130,11 @@ def _of_lines(path: Path, reading: Reading, lines: Iterator[tuple[int, list[Any]
     head = list(reading.names) or next(filled, (0, []))[1]
     places, rows = [], []
     for line, row in filled:
+        if row == head:
+            raise DataError(
+                f"{path}, line {line}, repeats the names of the columns, as where several files became one: take such "
+                "lines away"
+            )
         places.append(line)
         rows.append(row)
     if wrong := [place for place, row in enumerate(rows) if len(row) != len(head)]:
@@ -149,11 +165,17 @@ def _of_other_length(
     )
 
 
+_ESCAPED = re.compile(r'\\(["\\])')
+"""A quotation mark, or a backslash, behind a backslash: other letters behind one, as in \\N, stay as they are."""
+
+
 # --- delimited text ---------------------------------------------------------------------------------------------------
 
 
-def delimited(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
+def _delimited(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of delimited text, each with the line that it begins in."""
+    if what := other_format(path):
+        raise DataError(f"{path} is named as delimited text, and is {what}")
     separator, at, begin = separator_of(path, reading), 0, 0
 
     def kept(file: Any) -> Iterator[str]:
@@ -162,6 +184,7 @@ def delimited(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
             line = line.removeprefix("\ufeff") if at == 1 else line  # its mark, where an encoding leaves it there
             if at > reading.skip_lines and not is_comment(line, reading, separator):
                 begin = begin or at
+                line = _ESCAPED.sub(lambda found: found[1].replace('"', '""'), line) if reading.escape else line
                 yield line.strip(" \r\n") + "\n" if separator == " " else line
 
     try:
@@ -185,6 +208,11 @@ def delimited(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
     except csv.Error as error:
         if looks := layout(path, reading, [""]):
             raise DataError(f"{path} {looks}") from error
+        if not reading.escape and b'\\"' in first_bytes(path):
+            raise DataError(
+                f"{path} has backslashes before quotation marks within texts, as exports of databases do: state "
+                f"escape = '\\' in {HERE}"
+            ) from error
         raise DataError(
             f"{path}, line {begin}: it must be CSV in UTF-8, or what {HERE} says, and a quotation mark opens there "
             'that nothing closes. Correct it; or state quote = "" there, if quotation marks are part of texts'

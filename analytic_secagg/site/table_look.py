@@ -18,16 +18,59 @@ from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import HERE, Reading
 from analytic_secagg.spelling import loose, tidy
 
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars", " ": "blanks"}
+SEPARATORS = {
+    ",": "commas",
+    ";": "semicolons",
+    "\t": "tabs",
+    "|": "vertical bars",
+    "^": "carets",
+    "~": "tildes",
+    " ": "blanks",
+}
 
 MISSING_TEXTS = frozenset(
     {"na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "#null!", "none", "nil", ".", "-", "--", "?", "\\n", "unknown"}
-    | {"missing", "unbekannt", "k.a.", "nd", "n.d.", "#value!", "#div/0!", "#ref!", "#name?", "#num!"}
+    | {"missing", "unbekannt", "k.a.", "nd", "n.d.", "#value!", "#div/0!", "#ref!", "#name?", "#num!", "–", "—"}
+    | {f".{letter}" for letter in "_abcdefghijklmnopqrstuvwxyz"}  # of SAS and Stata
 )
 """Public: what programs and people write in place of a missing value, loosely spelt."""
 
+MISSING_NUMBERS = frozenset(
+    {-1, *(sign * int(digit * times) for sign in (-1, 1) for digit in "789" for times in range(2, 7))}
+    | {-int(digit) for digit in "789"}
+)
+"""Public: numbers that people write in place of a missing value, where they lie beyond all others of a column."""
+
 COMMENTS = ("#", "%", "//")
 """Marks with which programs begin lines that are no rows."""
+
+
+SIGNATURES = {
+    b"PK\3\4": "a ZIP archive or a workbook: unpack it, or let its name end in .xlsx",
+    b"\x1f\x8b": "packed: let its name end in .csv.gz, or unpack it",
+    b"\xd0\xcf\x11\xe0": "a workbook of an old spreadsheet (.xls): save it as .xlsx or CSV",
+    b"PAR1": "Parquet: let its name end in .parquet",
+    b"ARROW1": "Feather: let its name end in .feather",
+    b"%PDF": "a PDF: export the table itself",
+    b"{\\rtf": "a text of a word processor: export the table itself",
+}
+BEGINNINGS = {
+    r"<(!doctype|html|table|\?xml)": "a web page or XML: open it in a spreadsheet, and save it as CSV or .xlsx",
+    r"(create|drop) table|insert into|-- .*dump": "a dump of SQL: export the table itself as CSV",
+    r"@relation": "ARFF: export it as CSV",
+    r"\[?\s*\{\s*\"": "JSON: export it as CSV, or write a function that returns a data frame",
+}
+"""What files begin with that are no delimited text, whatever their name; and what to do."""
+
+
+def other_format(path: Path) -> str:
+    """Return what a file is that is no delimited text, and what to do; empty where it may be."""
+    start = first_bytes(path)
+    for signature, what in SIGNATURES.items():
+        if start.startswith(signature):
+            return what
+    text = start[:200].decode("latin-1").lstrip("\ufeffï»¿ \t\r\n").lower()
+    return next((what for pattern, what in BEGINNINGS.items() if re.match(pattern, text)), "")
 
 
 def separator_of(path: Path, reading: Reading) -> str:

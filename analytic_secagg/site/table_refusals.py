@@ -80,7 +80,8 @@ _KINDS = {
     "point": rf"{_DIGITS}?\.\d+([eE][+-]?\d+)?",
     "infinite": r"[+-]?inf(inity)?|[+-]?\d[\d.]*e\+?\d{3,}",
     "trailing sign": r"[\d.,]+-|\([\d.,]+\)",
-    "units": r"[-+]?[\d.,]+\s?[^\d\s].*",
+    "digits": r"[+-]?\d{16,}",
+    "units": r"[-+]?[\d.,]+\s?[^\d\s].*|[$€£¥]\s?[-+\d.,]*\d",
 }
 _PATTERNS = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in _KINDS.items()}
 
@@ -121,10 +122,31 @@ def of_numbers(name: str, texts: Sequence[str], reading: Reading) -> str:
         "dates": "they are dates or times: turn them into numbers that all sites mean alike (days since a visit, say)",
         "infinite": "they are infinite or beyond what a number holds: correct them, or state them among missing "
         f"{column}",
+        "digits": "they are whole numbers of more digits than float64 holds, of patients perhaps: leave the column out",
         "trailing sign": "they have their sign behind them, or brackets for it: correct the export",
         "units": "they have a unit or a remark behind the number: take it away in the table; a unit of its own is "
         f"stated as factor {column}",
     }.get(kind, f"they are texts: correct them, or state recode = {{...}} or missing = [...] {column}")
+
+
+def of_place(places: Sequence[int], lines: Sequence[int], texts: Sequence[str] = ()) -> str:
+    """Return what to do where one row alone, at an end of the table, has no value; empty where it is not so.
+
+    Args:
+        places: of such rows.
+        lines: the line that each row of the table begins in.
+        texts: what they hold in place of a value; none where it is missing.
+    """
+    if len(places) != 1 or len(lines) <= 3 or any(kind_of(text) != "texts" for text in texts):
+        return ""
+    if places[0] == 0 and texts:
+        return (
+            f"it is the first row: if it holds units or a second line of names, state skip_lines = {lines[0]} and "
+            f"names = [...] in {HERE}"
+        )
+    if places[0] == len(lines) - 1:
+        return "it is the last row: if it holds a total or a remark, take it away"
+    return ""
 
 
 def marks_of(kinds: Counter[str]) -> tuple[str, str | None, str] | None:

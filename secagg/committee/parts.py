@@ -11,9 +11,11 @@ from secagg.ring import RingVector
 from secagg.sessions import PartyId
 from secagg.wire import Reader
 
-PARTS = 32
+MOST_PARTS, FEWEST_PARTS = 32, 3
 """Number of partial sums, each the size of one vector. In larger cohorts, excluding a client also excludes those in the
-same part, at most one in ``PARTS`` of all clients."""
+same part: one in so many of all clients."""
+MEMORY_BYTES = 1 << 28
+"""Bytes of all partial sums, as far as the fewest fit: up to 8 MiB a vector there are ``MOST_PARTS``."""
 
 
 class PartialSums:
@@ -21,7 +23,9 @@ class PartialSums:
 
     def __init__(self, layout: Layout, clients: tuple[PartyId, ...]) -> None:
         self._layout, self._clients = layout, clients
-        self._place = {party: place % PARTS for place, party in enumerate(clients)}
+        vector_bytes = sum(segment.size * segment.word.itemsize for segment in layout.segments)
+        self.n_parts = max(FEWEST_PARTS, min(MOST_PARTS, MEMORY_BYTES // vector_bytes))
+        self._place = {party: place % self.n_parts for place, party in enumerate(clients)}
         self._parts: dict[int, RunningSum] = {}
 
     def add(self, party: PartyId, payload: bytes) -> None:
@@ -39,17 +43,17 @@ class PartialSums:
             self._parts.pop(self._place[party], None)
 
     def merged(self) -> RunningSum:
-        """Return the sum of all parts."""
-        whole = RunningSum(self._layout)
-        for part in self._parts.values():
-            whole.words.add(part.words)
+        """Return the sum of all parts, which becomes one part."""
+        parts = self._parts
+        whole = parts.popitem()[1] if parts else RunningSum(self._layout)
+        while parts:
+            whole.words.add(parts.popitem()[1].words)
+        parts[0] = whole
         return whole
 
     def subtract(self, vector: bytes) -> None:
         """Subtract a vector from the whole sum, which becomes one part."""
-        whole = self.merged() if len(self._parts) > 1 else next(iter(self._parts.values()))
-        whole.words.subtract(RingVector.from_bytes(self._layout, vector))
-        self._parts = {0: whole}
+        self.merged().words.subtract(RingVector.from_bytes(self._layout, vector))
 
     def to_snapshot(self) -> bytes:
         """Return the parts as bytes."""

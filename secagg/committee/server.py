@@ -36,7 +36,7 @@ from secagg.committee.messages import (
     set_hash,
     sum_hash,
 )
-from secagg.committee.parts import PARTS, PartialSums
+from secagg.committee.parts import PartialSums
 from secagg.committee.seed_sharing import resolve_complaints
 from secagg.errors import HelperDisputeError, HelperMissingError, RemoteProtocolError, TooFewSurvivorsError
 from secagg.primitives.identity import is_signed, verifies
@@ -149,8 +149,8 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         """Exclude clients with unusable seeds, and those in the same partial sum."""
         config, kept = self._config, self._kept
         self._need_helpers(round_.answered)
-        parts = -(-len(config.clients) // PARTS)
-        spare = (len(kept.seed_digests) - config.min_survivors) // parts
+        in_a_part = -(-len(config.clients) // kept.sum.n_parts)
+        spare = (len(kept.seed_digests) - config.min_survivors) // in_a_part
         most_each = spare // max(1, config.corrupt)
         named, ignored = resolve_complaints(kept.complaints, corrupt=config.corrupt, most_each=most_each)
         left_out = kept.sum.sharing(named)

@@ -5,6 +5,7 @@ from secagg.dp.errors import BudgetExceededError, LedgerError, PrivacyError
 from secagg.dp.ledger import Budget, Ledger
 from secagg.dp.noise import DistributedNoise
 from secagg.dp.noisy_sum import CentralNoisySum, NoisySum
+from secagg.dp.private_mean import MeanPrivacy, PrivateMeanSpec
 
 __all__ = [
     "Budget",
@@ -13,9 +14,11 @@ __all__ = [
     "DistributedNoise",
     "Ledger",
     "LedgerError",
+    "MeanPrivacy",
     "NoisySum",
     "PrivacyError",
     "PrivacyGuarantee",
+    "PrivateMeanSpec",
     "Release",
     "calibrate",
     "guarantee",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -13,6 +13,7 @@ from secagg.dp.conversions import (
     check_epsilon_delta,
     gdp_delta,
     gdp_rho,
+    zcdp_delta,
     zcdp_epsilon,
     zcdp_rho,
 )
@@ -146,12 +147,11 @@ def guarantee(releases: Sequence[Release], delta: float) -> PrivacyGuarantee:
             f"the honest shares' sum is no discrete Gaussian: probabilities are off by a factor of e^{ratio:.2g}. The "
             "shares are too few lattice units wide; give rows more fraction bits, or let fewer clients share the noise"
         )
-    ideal = zcdp_epsilon(_up(rho), delta * (1.0 - 2.0 * RESERVE))
-    by_zcdp = ideal + 2.0 * ratio
-    if tail and math.log(tail) + by_zcdp + 1.0 > math.log(RESERVE * delta):
+    by_zcdp = _zcdp_epsilon(rho, ratio, tail, delta)
+    if by_zcdp == math.inf:
         raise PrivacyError(
-            f"at epsilon {by_zcdp:.3g} the sampler's cut tail would no longer be negligible in delta {delta:g}; "
-            "such a release protects nobody: use more noise"
+            f"the sampler's cut tail would no longer be negligible in delta {delta:g}, at so large an epsilon; such a "
+            "release protects nobody: use more noise"
         )
     return PrivacyGuarantee(
         epsilon=min(by_zcdp, _tight_epsilon(releases, delta)),
@@ -221,13 +221,38 @@ def _tight_epsilon(releases: Sequence[Release], delta: float) -> float:
     if ratio > 1.0:  # of a coarse lattice: this curve then proves next to nothing
         return math.inf
 
-    def total(epsilon: float) -> float:
-        return math.exp(ratio) * gdp_delta(mu, epsilon) + (1.0 + math.exp(epsilon + 2.0 * ratio)) * tail
+    return _smallest_epsilon(lambda epsilon: gdp_delta(mu, epsilon), 0.0, MAX_EPSILON, ratio, tail, delta)
 
-    low, high = 0.0, 0.0
+
+def _zcdp_epsilon(rho: Fraction, ratio: float, tail: float, delta: float) -> float:
+    """Return the smallest epsilon of zCDP's conversion at which all deviations stay within ``delta``."""
+    start = zcdp_epsilon(_up(rho), delta)
+    return _smallest_epsilon(lambda epsilon: zcdp_delta(_up(rho), epsilon), start, start + 1.0, ratio, tail, delta)
+
+
+def _smallest_epsilon(
+    curve: Callable[[float], float], start: float, most: float, ratio: float, tail: float, delta: float
+) -> float:
+    """Return the smallest epsilon at which a curve and the deviations from it stay within ``delta``.
+
+    Infinite where none does: a tail counts e^epsilon times.
+
+    Args:
+        curve: delta of an epsilon, of the ideal noise.
+        start: where the search begins; the curve alone is not below ``delta`` before it.
+        most: where it ends.
+        ratio: Lambda.
+        tail: T.
+        delta: what may be reached.
+    """
+
+    def total(epsilon: float) -> float:
+        return math.exp(ratio) * curve(epsilon) + (1.0 + math.exp(epsilon + 2.0 * ratio)) * tail
+
+    low, high = start, start
     while total(high) > delta:
         low, high = high, high + 0.25
-        if high > MAX_EPSILON:
+        if high > most:
             return math.inf
     for _ in range(60):
         middle = (low + high) / 2.0

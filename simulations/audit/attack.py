@@ -20,7 +20,7 @@ from simulations.audit.evaluate import Picture, Score, paired
 from simulations.audit.exposure import Exposure, Kind
 from simulations.audit.knowledge import Knowledge, Known
 from simulations.audit.population import EnteringRows, Indices, IntRows, Labels, Truth
-from simulations.audit.view import SERVER_ALONE, Coalition, Reading, RecordedSum
+from simulations.audit.view import Reading, RecordedSum
 from simulations.audit.workbench import Bench, Run
 from simulations.report.document import Natural, Record, computed
 
@@ -31,6 +31,9 @@ MASKED = MODES["masked"]
 
 VICTIM = 2
 """The client that an attack on one client of a cohort is after."""
+
+FEW_CLIENTS = 5
+"""Of a cohort that is made for one trial."""
 
 PICTURES = 6
 """Rows that one score shows."""
@@ -80,7 +83,7 @@ class CoalitionScore(Record, title="coalition"):
     """The mode."""
     coalition: str
     """Who pooled secrets, in words."""
-    members: Natural
+    members: Natural = Field(exclude=True)
     """Parties beside the server."""
     should_break: bool
     """Whether the protocol states that this coalition is too large."""
@@ -97,7 +100,7 @@ class CoalitionScore(Record, title="coalition"):
         """Messages that it tried to open."""
         return self.score.trials
 
-    @computed
+    @property
     def as_stated(self) -> bool:
         """Whether it opened all messages or none, as stated."""
         return self.score.hits == (self.score.trials if self.should_break else 0)
@@ -185,6 +188,14 @@ def attacked(attack: Guesser[Any], seen: Exposure, known: Known, truth: Truth, r
     return attack.score(attack.guess(seen, known.granted(attack.needs), rng), truth, rng)
 
 
+def on_a_total(attack: Guesser[Any], bench: Bench, clients: int) -> Score:
+    """Attack the total of one cohort."""
+    cohort = bench.cohort(clients)
+    total = bench.total(cohort)
+    truth = bench.truth(np.concatenate(list(cohort.values())), total.released().total)
+    return attacked(attack, Exposure.of((total,), learner=bench.learner), bench.known(), truth, bench.rng)
+
+
 Target = tuple[Exposure, Known, Truth]
 """What is seen, what is known beforehand, and what is true of the rows behind it."""
 
@@ -247,12 +258,18 @@ class ExposureAttack(SentAttack, Guesser[G]):
         """Attack each message by itself."""
         return self.against(_messages(bench, runs), bench.rng)
 
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+        """Attack the bench's messages; in the clear, where it shows that it works, until it has won beyond doubt."""
+        assert mode is not None
+        messages = _messages(bench, bench.runs(mode))
+        return Outcome(score=self.against(messages, bench.rng, until_won=in_the_clear(mode)))
+
     def targets(self, column: Column) -> Iterator[Target]:
         """Yield what it attacks of a column: the exposure that all attacks share, unless it needs others."""
         yield column.standard
 
-    def against(self, targets: Iterable[Target], rng: np.random.Generator) -> Score:
-        """Attack exposures one by one and pool the scores.
+    def against(self, targets: Iterable[Target], rng: np.random.Generator, *, until_won: bool = False) -> Score:
+        """Attack exposures one by one, all of them or until enough are won, and pool the scores.
 
         Raises:
             TooLargeError: some were too large, and nothing leaked from the others.
@@ -263,6 +280,8 @@ class ExposureAttack(SentAttack, Guesser[G]):
                 scores.append(attacked(self, seen, known, truth, rng))
             except TooLargeError as reason:
                 too_large.append(str(reason))
+            if until_won and Score.pooled(scores).leaked:
+                break
         score = Score.pooled(scores)
         if too_large and not score.leaked:
             n_targets = len(scores) + len(too_large)
@@ -328,15 +347,7 @@ class VectorGuesser(Guesser[IntVector | None]):
 
 
 class VictimAttack(Attack, Guesser[G]):
-    """An attack on one client of a small cohort, another cohort for each trial.
-
-    Attributes:
-        cohort_size: clients of each.
-        coalition: who attacks.
-    """
-
-    cohort_size: int = 5
-    coalition: Coalition = SERVER_ALONE
+    """An attack on one client of a small cohort, another cohort for each trial."""
 
     @abstractmethod
     def sums(self, bench: Bench, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> tuple[RecordedSum, ...]:
@@ -350,9 +361,9 @@ class VictimAttack(Attack, Guesser[G]):
         for _ in range(trials):
             if may_win and Score.pooled(scores).leaked:
                 break
-            cohort = bench.cohort(self.cohort_size)
+            cohort = bench.cohort(FEW_CLIENTS)
             vectors = bench.vectors(cohort)
-            seen = Exposure.of(self.sums(bench, mode, vectors), coalition=self.coalition)
+            seen = Exposure.of(self.sums(bench, mode, vectors))
             truth = bench.truth(cohort[VICTIM], vectors[VICTIM])
             scores.append(attacked(self, seen, bench.known(), truth, bench.rng))
         return Outcome(score=Score.pooled(scores))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -52,8 +53,9 @@ TOY_FEATURES, TOY_CLIENTS = 6, 5
 LEAST_MESSAGES = 30
 """Of a mode that are attacked: fewer would show too little, and in the clear as many are enough."""
 
-CONTROL_CLIENTS = 2
-"""Of the totals and models in which attacks on them must win: a total of two clients shows most."""
+CONTROL_CLIENTS, CONTROL_TOTALS = 2, 4
+"""Clients of the totals and models in which attacks on them must win, since few show most; and how many are made, until
+one has won."""
 
 
 Tick = Callable[[str], None]
@@ -82,7 +84,7 @@ def audit(
         UsageError: more clients and rows than the data have, or a plan that is about another audit.
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
-    started = time.perf_counter()
+    started, settings = time.perf_counter(), settings.spelled_out
     rehearsed = dataset
     if run is not None:
         rehearsed = with_others(dataset)
@@ -136,7 +138,7 @@ def audit(
         finished=run,
     ).run()
     report.limitations += LIMITATIONS
-    report.seconds = time.perf_counter() - started
+    report.seconds = round(time.perf_counter() - started, 1)
     return report
 
 
@@ -190,10 +192,10 @@ class _Rehearsal:
             self._messages(mode)
             if mode.name != MASKED.name:  # whose sums faults are planted in
                 self.bench.forget(mode)
-        working = self._working()
         for column, rule in self._columns():
             self._seen(column, rule)
         self._of_own_totals()
+        working = self._working()
         self._begin("planted faults of masks")
         try:
             self.report.controls += negative_controls(self.bench, max(3, self.settings.trials))
@@ -204,6 +206,9 @@ class _Rehearsal:
                 working[name] = working.get(name, False) or score.leaked
         self._noise()
         self.report.results = decided(self.report.results, self.report.rule, working)
+        self.report.attacks = tuple(
+            one.model_copy(update={"works": working.get(one.name)}) for one in self.report.attacks
+        )
 
     def _begin(self, what: str) -> None:
         give_memory_back()
@@ -255,16 +260,7 @@ class _Rehearsal:
         except (PrivacyError, FederationError) as error:
             self.report.limitations.append(f"totals with noise: {error}")
             return None
-        bench = Bench.of(
-            form.learner,
-            self.bench.population,
-            feature_format=self.bench.feature_format,
-            rows_per_client=self.bench.rows_per_client,
-            rng=self.bench.rng,
-            clients=clients,
-            entropy=self.bench.entropy,
-        )
-        return Column(kind=Kind.NOISY_TOTAL, bench=bench, clients=clients, form=form)
+        return Column(kind=Kind.NOISY_TOTAL, bench=self.bench.under(form.learner), clients=clients, form=form)
 
     def _seen(self, column: Column | RunColumn, rule: Rule) -> None:
         """Play every attack that reads this kind of exposure, and ask a server's disclosure checks about it."""
@@ -306,32 +302,37 @@ class _Rehearsal:
             )
 
     def _working(self) -> dict[str, bool]:
-        """Return whether each attack wins where nothing protects: messages in the clear, or a total of two clients.
+        """Return whether each attack that decides something wins where nothing protects, or in its own control.
 
-        Attacks that have no such place have planted faults, or none.
+        Attacks that have no such place have planted faults.
         """
-        plain = MODES["plain"]
         working = {
             one.attack: one.score.leaked for one in self.report.results if one.rule is Rule.CONTROL and one.score
         }
+        deciding = {one.attack for one in self.report.results if one.rule in (Rule.MUST_HIDE, Rule.MAY_BE_SEEN)}
         for attack in self.attacks:
-            if attack.name in working:
+            if attack.name not in deciding or attack.name in working:
                 continue
             self._begin(f"positive control: {attack.name}")
-            try:
-                if attack.expected(plain) is Expectation.LEAKS and isinstance(attack, ExposureAttack):
-                    working[attack.name] = attack.play(self.clear, plain, self.settings.trials).score.leaked
-                elif (control := attack.control(self.bench, self.settings.trials)) is not None:
+            with suppress(NotTriedError, UsageError):
+                control = self._control(attack)
+                if control is not None:
                     working[attack.name] = control.leaked
-                elif attack.expected(plain) is Expectation.OPEN:
-                    continue  # not even there it is sure to win
-                elif isinstance(attack, ExposureAttack) and (kinds := attack.sees - {Kind.MESSAGE, Kind.TOTALS}):
-                    kind = Kind.TOTAL if Kind.TOTAL in kinds else min(kinds)
-                    column = Column(kind=kind, bench=self.bench, clients=CONTROL_CLIENTS)
-                    working[attack.name] = attack.against(attack.targets(column), self.bench.rng).leaked
-            except (NotTriedError, UsageError):
-                continue
         return working
+
+    def _control(self, attack: Attack) -> Score | None:
+        """Attack where nothing protects: the attack's own control, messages in the clear, or a total of two clients."""
+        plain, trials = MODES["plain"], self.settings.trials
+        if (control := attack.control(self.bench, trials)) is not None:
+            return control
+        if attack.expected(plain) is Expectation.LEAKS:
+            return attack.play(self.clear, plain, trials).score
+        if isinstance(attack, ExposureAttack) and (kinds := attack.sees - {Kind.MESSAGE, Kind.TOTALS}):
+            kind = Kind.TOTAL if Kind.TOTAL in kinds else min(kinds)
+            columns = (Column(kind=kind, bench=self.bench, clients=CONTROL_CLIENTS) for _ in range(CONTROL_TOTALS))
+            targets = (target for column in columns for target in attack.targets(column))
+            return attack.against(targets, self.bench.rng, until_won=True)
+        return None
 
     def _add(
         self,

@@ -15,7 +15,6 @@ from analytic_secagg.audit_result import signed_report
 from analytic_secagg.console.arguments import file
 from analytic_secagg.console.declaration import Command, option, part
 from analytic_secagg.console.output_files import OutputFile, refuse_same_file
-from analytic_secagg.console.printing import print_tables
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
 from analytic_secagg.site.key_files import read_secret
@@ -24,6 +23,7 @@ from simulations.audit.audit import audit
 from simulations.audit.decide import Verdict
 from simulations.audit.finished_run import FinishedRun
 from simulations.audit.settings import AuditSettings
+from simulations.command_line.printing import print_tables
 from simulations.command_line.progress import SILENT_SECONDS
 from simulations.command_line.shared_arguments import DataOptions
 from simulations.report.audit_findings import print_audit
@@ -44,7 +44,7 @@ class OutputOptions:
         metavar="KEY",
     )
     plan: Path | None = option(
-        "the plan of python -m analytic_secagg audit-plan that it is made for",
+        "the plan of analytic-secagg audit-plan that it is made for",
         file,
         default=None,
         metavar="FILE",
@@ -139,17 +139,19 @@ COMMAND = Command(
     name="audit",
     summary="attack messages, totals and models of your federation, and report what is learnt about people",
     examples="""examples:
-  python -m simulations audit
+  analytic-secagg audit
       digits, without protection, masked and encrypted, every attack, about half a minute
-  python -m simulations audit --html report.html --json report.json
+  analytic-secagg audit --html report.html --json report.json
       the same as a page for the person who decides, and every number
-  python -m simulations audit --data features.npz --clients 10 --rows 30 --html report.html
+  analytic-secagg audit --data features.npz --clients 10 --rows 30 --html report.html
       your own features (arrays x_train, y_train, x_test, y_test) and your own cohort: what would it give away?
-  python -m simulations audit --limit rebuilt_rows=0 --limit membership=0.7
+  analytic-secagg audit --limit rebuilt_rows=0 --limit membership=0.7
       stricter limits than the standard ones for what totals and models may show
-  python -m simulations audit --attacks row_count,class_means --modes masked
+  analytic-secagg audit --attacks uniformity,class_means --modes masked
       two attacks on one mode, in seconds
-  python -m simulations audit --plan plan.json --sign auditor.key --json audit.json
+  analytic-secagg audit --thorough --html report.html
+      every mode, and three times as many runs for the noise: minutes
+  analytic-secagg audit --plan plan.json --sign auditor.key --json audit.json
       a signed report, by which a dossier decides
 
 """,

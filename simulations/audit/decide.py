@@ -128,7 +128,7 @@ class Result(Record, title="result"):
 
     @computed
     def value(self) -> Part | None:
-        """The number that a limit is compared with; null where there was nothing to learn, or it was not tried."""
+        """The number that a limit is compared with; null where there is none: a message, or nothing to look for."""
         return None if self.number is None else _short(self.number.value)
 
     @computed
@@ -138,9 +138,9 @@ class Result(Record, title="result"):
 
     @property
     def number(self) -> Area | None:
-        """The number with its interval; an error of an estimate has none."""
+        """The number that has a limit by its name, with its interval; an error of an estimate has none."""
         score = self.score
-        if score is None or (not score.trials and score.error is None):
+        if score is None or not self.limit_name or (not score.trials and score.error is None):
             return None
         if self.limit_name == Limit.MEMBERSHIP:
             return score.worst_tenth
@@ -163,13 +163,13 @@ def decided(results: Sequence[Result], rule: DecisionRule, working: Mapping[str,
     Args:
         results: all of one audit.
         rule: how they are judged.
-        working: for each attack that has a positive control, whether it won there.
+        working: for each attack whether it won its positive control; one that is not named has none.
     """
     family = [one for one in results if one.rule is Rule.MUST_HIDE and one.score is not None and one.score.trials]
     leaks = _holm([one.score.p_value if one.score else 1.0 for one in family], rule.family_error)
     leaking = {id(one) for one, is_leak in zip(family, leaks, strict=True) if is_leak}
     each = rule.family_error / max(1, len(family))
-    return [_decided(one, rule, working.get(one.attack, True), id(one) in leaking, each) for one in results]
+    return [_decided(one, rule, working.get(one.attack, False), id(one) in leaking, each) for one in results]
 
 
 def _decided(one: Result, rule: DecisionRule, works: bool, leaks: bool, alpha: float) -> Result:

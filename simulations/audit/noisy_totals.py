@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations, cycle, islice
-from typing import cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +21,12 @@ from scipy import stats
 from analytic.afl import AFL
 from analytic.learner import ClientRows
 from analytic.row_format import RowFormat
-from analytic.sensitivity import Adjacency, Unit
 from analytic_secagg.federation import Step
 from analytic_secagg.modes import MODES, Mode
-from analytic_secagg.privacy import Boundable, PrivacyPlan, PrivateForm, violates_sensitivity
+from analytic_secagg.privacy import PrivacyPlan, PrivateForm
 from secagg import InOneProcess, PartyId, new_session_id
 from secagg.dp import DistributedNoise, NoisySum
 from secagg.dp.audit import NoiseAudit, audit_noise
-from secagg.dp.conversions import gdp_epsilon
 from secagg.dp.noise import CoordinateNoise
 from secagg.entropy import Entropy, InsecureSeededEntropy, os_entropy
 from secagg.layout import IntVector
@@ -45,15 +42,7 @@ DRAWS_OF_FAULTS = DRAWS // 2
 """Where a fault was planted: still seven, and harder to see than where none was."""
 DRAWS_OF_MEAN = 1_000
 """Fewer for the release that only places rows; a third of its noise missing stands out."""
-ROWS_OF_A_CLIENT = 8
-"""Where clients are protected, the plan expects so many rows of one; here comes one with four times as many."""
-
-UNITS, ADJACENCIES = get_args(Unit), get_args(Adjacency)
-
 ALPHA = 1e-6
-FAR = 1e6
-"""How far beyond any bound rows reach that a clip must shorten."""
-
 NEARLY_NONE = 1e-4
 """Where less than this part of the claimed noise is found, so much is reckoned with: epsilon stays a number."""
 
@@ -85,14 +74,6 @@ class NoiseEvidence(Record, title="noise"):
     """The mode of the sum under the noise."""
     clients: Natural
     """Clients of the rehearsed sums; all but the promised survivors stay away."""
-    canary_epsilon: NotNegative
-    """Epsilon for the record that moves the noisy totals most, of rows that reach far beyond every bound: by the
-    Gaussian curve for what it adds over the noise found, so that a clip that does not bound is seen."""
-    promise_epsilon: NotNegative
-    """The same for the claimed noise alone, over all that the plan could promise in its place: a record or a client,
-    added or replaced: by the Gaussian curve for what moves totals most, whichever of these that is."""
-    beyond_bound: Natural
-    """Clients with a trace of the Gram above their rows times the squared bound, or sums of rows beyond theirs."""
     dependence_p_value: Part
     """How likely independent noise is so alike in two sums, one of them the same session again."""
     mean_ratio: NotNegative | None
@@ -108,15 +89,10 @@ class NoiseEvidence(Record, title="noise"):
     lattice_p_value: Part
     """How likely noise of whole units has such low bits; floating-point noise has not."""
 
-    @computed
+    @property
     def refuted(self) -> bool:
         """Whether anything contradicts the claim."""
-        return (
-            max(self.canary_epsilon, self.promise_epsilon) > self.epsilon
-            or self.beyond_bound > 0
-            or self.too_little
-            or min(self.lattice_p_value, self.dependence_p_value) < ALPHA
-        )
+        return self.too_little or min(self.lattice_p_value, self.dependence_p_value) < ALPHA
 
     @computed
     def as_expected(self) -> bool:
@@ -156,13 +132,11 @@ class NoiseFault:
         name: in JSON.
         title: in words.
         spoil: given a client's share of a sum's noise and the sum's number, what the client sends in its place.
-        stretch: how many times longer than its bound a row may be.
     """
 
     name: str
     title: str
-    spoil: Callable[[DistributedNoise, int], Spoil] | None = None
-    stretch: float = 1.0
+    spoil: Callable[[DistributedNoise, int], Spoil]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -218,9 +192,6 @@ class _Setting:
             colluders=plan.colluders,
             mode=self.mode.name,
             clients=CLIENTS,
-            canary_epsilon=self._worst_epsilon(sums),
-            promise_epsilon=0.0 if fault else self.promise_epsilon(),
-            beyond_bound=sum(self._is_beyond(last, part) for part in self.parts.values()),
             dependence_p_value=min(one.dependence for one, _ in sums),
             mean_ratio=mean[1].variance_ratio if mean else None,
             noise_ratio=found.variance_ratio,
@@ -245,58 +216,6 @@ class _Setting:
     def _rows(self, places: NDArray[np.intp]) -> ClientRows:
         return self.population.rows(self.candidates[places])
 
-    def _worst_epsilon(self, sums: list[tuple[_Rehearsals, NoiseAudit]]) -> float:
-        """Epsilon at delta of the Gaussian mechanism that the worst canary sees in all sums together."""
-        worst = 0.0
-        for row in self._extreme(1):
-            seen = (
-                float(np.square(one.moved_by(row)).sum()) / min(1.0, max(of.interval[1], NEARLY_NONE))
-                for one, of in sums
-            )
-            worst = max(worst, sum(seen))
-        return gdp_epsilon(math.sqrt(worst), self.form.plan.delta)
-
-    def _extreme(self, copies: int) -> list[ClientRows]:
-        """Rows that reach far beyond every bound, are almost nothing, or are as they are; so many times each."""
-        data = self.population.dataset
-        some, d = self.candidates[:20], data.n_features
-        x, y = data.x_train[some].astype(np.float64), data.y_train[some]
-        extreme = np.concatenate([FAR * x, FAR * np.ones((1, d)), FAR * np.eye(d)[:2], np.ones((1, d)) / FAR, x[:4]])
-        extreme = extreme if data.is_nonnegative else np.concatenate([extreme, -extreme])
-        labels = np.resize(y, len(extreme))
-        return [
-            ClientRows(np.repeat(extreme[[place]], copies, axis=0), np.repeat(labels[place], copies))
-            for place in range(len(extreme))
-        ]
-
-    def promise_epsilon(self) -> float:
-        """Epsilon for whom totals tell most about, by the noise that is claimed for each promise of these terms."""
-        return max(self._promised(unit, adjacency) for unit in UNITS for adjacency in ADJACENCIES)
-
-    def _promised(self, unit: Unit, adjacency: Adjacency) -> float:
-        """Who is protected comes or goes, or is another one; extremes are tried, in pairs where one replaces."""
-        plan = replace(self.form.plan, unit=unit, adjacency=adjacency, client_rows=ROWS_OF_A_CLIENT)
-        form = plan.apply(cast("Boundable", self.form.learner).unbounded())
-        learner, model, number = form.learner, form.learner.init(), 0
-        whole, extreme = self._rows(np.arange(20)), self._extreme(1 if unit == "record" else 4 * ROWS_OF_A_CLIENT)
-        inner = np.zeros((len(extreme), len(extreme)))
-        while (step := Step.of(learner, model, number=number, noise=form, sum_fits=True)) is not None:
-            noise = form.noises[number]
-            assert isinstance(noise, DistributedNoise)
-            one = _Rehearsals(step=step, noise=noise, stretch=1.0, releases=[], residuals=np.empty((0, 0), np.int64))
-            moves = np.array([one.moved_by(rows) for rows in extreme])
-            inner += moves @ moves.T
-            model = learner.update(model, step.spec.from_vector(step.vector(whole)), len(self.parts))
-            number += 1
-        length = inner.diagonal()
-        apart = length[:, None] + length - 2 * inner if adjacency == "replace-one" else length
-        return gdp_epsilon(math.sqrt(float(apart.max())), plan.delta)
-
-    def _is_beyond(self, last: _Rehearsals, part: NDArray[np.intp]) -> bool:
-        """Whether a client's statistics cannot be those of so many rows within the bound and the format."""
-        statistics = last.step.spec.from_vector(last.vector(self._rows(part)))
-        return violates_sensitivity(last.step.learner, statistics, len(part))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Rehearsals:
@@ -304,7 +223,6 @@ class _Rehearsals:
 
     step: Step[object]
     noise: DistributedNoise
-    stretch: float
     releases: list[IntVector] = field(repr=False)
     residuals: NDArray[np.int64] = field(repr=False)
 
@@ -312,11 +230,9 @@ class _Rehearsals:
     def of(cls, setting: _Setting, step: Step[object], fault: NoiseFault | None) -> _Rehearsals:
         noise = setting.form.noises[step.number]
         assert isinstance(noise, DistributedNoise)
-        stretch = fault.stretch if fault else 1.0
-        one = cls(step=step, noise=noise, stretch=stretch, releases=[], residuals=np.empty((0, 0), np.int64))
-        vectors = {party: one.vector(setting._rows(part)) for party, part in setting.parts.items()}
+        vectors = {party: step.vector(setting._rows(part)) for party, part in setting.parts.items()}
         exact = np.sum(list(vectors.values()), axis=0)
-        spoil = fault.spoil(noise, step.number) if fault and fault.spoil else None
+        spoil = fault.spoil(noise, step.number) if fault else None
         is_last = step.number == len(setting.form.noises) - 1
         draws = (DRAWS_OF_FAULTS if fault else DRAWS) if is_last else DRAWS_OF_MEAN
         n_rehearsals = max(3, min(MOST_REHEARSALS, -(-draws // noise.total.dimension)))
@@ -327,24 +243,8 @@ class _Rehearsals:
             for session in (*sessions, sessions[-1])
             for colluders in [frozenset(islice(in_turn, noise.colluders))]
         ]
-        return replace(one, releases=releases, residuals=np.array([release - exact for release in releases]))
-
-    def vector(self, rows: ClientRows) -> IntVector:
-        """What a client contributes, if rows may be longer than they should."""
-        vector = self.step.vector(rows)
-        if self.stretch == 1.0:
-            return vector
-        layout, spoiled = self.step.layout, vector.copy()
-        for segment, place in layout.slices():
-            times = self.stretch ** (2 if segment.name == "gram" else 1)
-            spoiled[place] = np.trunc(vector[place] * times).astype(np.int64)
-        return spoiled
-
-    def moved_by(self, row: ClientRows) -> Floats:
-        """What one row adds, in standard deviations of the claimed noise; nothing that gets no noise moves."""
-        noisy = self.noise.total.levels > 0
-        moved: Floats = self.vector(row)[noisy] / self.sigmas[noisy]
-        return moved
+        residuals = np.array([release - exact for release in releases])
+        return cls(step=step, noise=noise, releases=releases, residuals=residuals)
 
     @property
     def sigmas(self) -> Floats:
@@ -496,5 +396,4 @@ NOISE_FAULTS = (
     NoiseFault(name="bare_mean", title="no noise on the mean", spoil=_bare_mean),
     NoiseFault(name="from_session", title="noise that a repeated session repeats", spoil=_from_session),
     NoiseFault(name="kept_noise", title="a client that draws its noise once for all sessions", spoil=_once_for_all),
-    NoiseFault(name="long_rows", title="rows 1.95 times longer than the bound", stretch=1.95),
 )

@@ -131,8 +131,8 @@ class EnteringRows:
     def of(cls, learner: AnalyticLearner[Any], model: Any, population: Population) -> EnteringRows:
         """What one row contributes to H is the row itself, in its label's column."""
         labels = population.dataset.y_train[population.candidates].astype(np.int64)
-        candidates = np.array(list(_entering(learner, model, population.rows(population.candidates))))
-        public = np.array(list(_entering(learner, model, population.public_rows)))
+        candidates = _entering(learner, model, population.rows(population.candidates))
+        public = _entering(learner, model, population.public_rows)
         distance = inverse_moment_norms(candidates.astype(np.float64), public.astype(np.float64))
         outlying = distance >= np.quantile(distance, 0.9)
         return cls(candidates=candidates, candidate_labels=labels, public=public, outlying=outlying)
@@ -150,9 +150,17 @@ def singles(rows: ClientRows) -> Iterator[ClientRows]:
     return (rows.taken(np.array([place])) for place in range(len(rows)))
 
 
-def _entering(learner: AnalyticLearner[Any], model: Any, rows: ClientRows) -> Iterator[NDArray[np.int64]]:
-    for single in singles(rows):
-        yield pooled(learner.client_statistics(model, single)).cross.sum(axis=1)
+def _entering(learner: AnalyticLearner[Any], model: Any, rows: ClientRows) -> IntRows:
+    """Return what each row adds to H: rows of different classes enter together, each as its class's column."""
+    labels = rows.targets.astype(np.intp)
+    order = np.argsort(labels, kind="stable")
+    place_in_class = np.arange(len(rows)) - np.searchsorted(labels[order], labels[order])
+    entering = dict[int, IntRows]()
+    for place in range(int(place_in_class.max(initial=-1)) + 1):
+        some = order[place_in_class == place]
+        cross = pooled(learner.client_statistics(model, rows.taken(some))).cross
+        entering |= dict(zip(some.tolist(), cross[:, labels[some]].T, strict=True))
+    return np.array([entering[place] for place in range(len(rows))])
 
 
 def pooled(statistics: Any) -> Any:

@@ -41,6 +41,9 @@ class AttackRecord(Record, title="attack"):
     """Whom it learns something about: a row, a site or the cohort."""
     limit: str | None
     """The number of a total or a model that is limited; null for none."""
+    works: bool | None = None
+    """Positive control: whether it won where nothing protects, or where a fault was planted. Null where none was made,
+    since it decides nothing in this report."""
 
 
 class CodeRecord(Record, title="code"):
@@ -49,7 +52,7 @@ class CodeRecord(Record, title="code"):
     version: str
     """Version of the installed package."""
     sha256: Sha256
-    """Digest of the package's Python files; python -m analytic_secagg doctor prints that of an installation."""
+    """Digest of the package's Python files; analytic-secagg doctor prints that of an installation."""
 
 
 class CheckRecord(Record, title="check"):

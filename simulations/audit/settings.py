@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated
 
 import numpy as np
@@ -36,6 +36,8 @@ from simulations.report.document import (
 DEFAULT_MODES = ("plain", "masked", "bfv")
 """Without protection, with masks, and with encryption; all others cost more time and promise no more."""
 
+THOROUGH_RUNS = 1000
+
 MOST_COLLUDERS = 6
 """Of the seven clients of the sum that coalitions are tried on, one is attacked."""
 
@@ -63,6 +65,10 @@ class AuditSettings:
         default=choose_modes([name for name in DEFAULT_MODES if MODES[name].installed]),
         metavar="MODE,...",
         shown=", ".join(DEFAULT_MODES),
+    )
+    thorough: bool = option(
+        f"every mode in place of --modes, and {THOROUGH_RUNS} small runs with and without one person: minutes",
+        default=False,
     )
     own: tuple[str, ...] = option(
         "helpers=N or corrupt=F of a mode with helpers; a committee has 4, one of whom may collude, if nothing is said",
@@ -149,6 +155,13 @@ class AuditSettings:
         _ = self.tried_modes
 
     @property
+    def spelled_out(self) -> AuditSettings:
+        """The same with what ``thorough`` stands for."""
+        if not self.thorough:
+            return self
+        return replace(self, thorough=False, modes=choose_modes(None), two_world_runs=THOROUGH_RUNS)
+
+    @property
     def tried_epsilon(self) -> tuple[float, ...]:
         """The epsilons that were asked for; 8 if nothing was said and all attacks are tried."""
         if self.epsilon is not None:
@@ -216,6 +229,8 @@ class SettingsRecord(Record, title="settings"):
     """Cohorts that each cell of an attack on a message pools."""
     trials: Count
     """Sums made for each attack that needs its own."""
+    two_world_runs: Count
+    """Small runs with and without one person, for each epsilon."""
     format: FormatName
     """Fixed-point format of the features."""
     format_chosen_from_rows: bool

@@ -29,7 +29,7 @@ from secagg.dp import DistributedNoise
 from secagg.dp.conversions import gdp_epsilon
 from secagg.layout import IntVector
 from simulations.audit.evaluate import clopper_pearson
-from simulations.audit.noisy_totals import FAR, NoisyParties, Spoil
+from simulations.audit.noisy_totals import NoisyParties, Spoil
 from simulations.report.document import Count, Natural, NotNegative, Part, Positive, Record, computed
 
 CLIENTS, RUNS, ROWS = 5, 1000, 2
@@ -46,6 +46,9 @@ THRESHOLDS = 41
 
 CLIENT_COPIES = 4
 """Where a client is protected, its canary has so many times the rows that the plan expects of one."""
+
+FAR = 1e6
+"""How far beyond any bound rows reach that a clip must shorten."""
 
 LARGEST_EPSILON = 64.0
 """Larger bounds say no more."""

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic.row_format import FloatMatrix
-from analytic.statistics import Statistics
 from analytic_secagg.federation import Federation
 from analytic_secagg.modes import Mode
-from analytic_secagg.release import RANK_TOLERANCE, gram_rank
+from analytic_secagg.release import RANK_TOLERANCE
 from secagg import InOneProcess, Layout, PartyId, PartySecrets, SumProtocol, SumResult, run_in_memory
 from secagg.config import SERVER
 from secagg.entropy import Entropy, os_entropy
@@ -39,14 +38,12 @@ class Coalition:
         server: whether the server takes part; every message goes through it, and it learns the total.
         parties: clients, helpers and key holders that take part, with all their secrets.
         wire: whether it reads every message on the wire. (Transport encryption would prevent that; here is none.)
-        given_total: whether the learner hands it the total, as FedHiP does with its clients.
     """
 
     name: str
     server: bool = False
     parties: frozenset[PartyId] = frozenset()
     wire: bool = False
-    given_total: bool = False
 
     def sees(self, envelope: Envelope) -> bool:
         """Whether this message passes one of its members."""
@@ -182,7 +179,7 @@ class RecordedSum:
             protocol=self.protocol,
             model=self.model,
             messages=tuple(envelope for envelope in self.envelopes if coalition.sees(envelope)),
-            result=self.result if coalition.server or coalition.given_total else None,
+            result=self.result if coalition.server else None,
             inputs={party: vector for party, vector in self.inputs.items() if party in members},
             tapes={party: tape for party, tape in self.tapes.items() if party in members},
             secrets={party: secrets for party, secrets in self.parties.secrets.items() if party in members},
@@ -381,11 +378,6 @@ class Reading:
         """Gram and cross-correlation in float64, in units in which a typical entry is near 1."""
         unit = self.unit
         return self.gram / unit**2, self.cross / unit
-
-    @property
-    def rank(self) -> int:
-        """Numerical rank of the Gram."""
-        return gram_rank(Statistics(gram=self.gram, cross=self.cross, count=0))[0]
 
     def class_counts(self) -> NDArray[np.int64] | None:
         """Rows of each class, as said; else H^T G^+ H = Y^T Y, where rows are linearly independent, or None."""

@@ -8,7 +8,7 @@ import gc
 import hashlib
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from analytic.errors import SpecificationError
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.row_format import RowFormat
+from analytic_secagg.datasets import Dataset
 from analytic_secagg.federation import Federation
 from analytic_secagg.modes import MODES, Mode
 from secagg import InOneProcess, Layout, PartyId, SumResult, new_session_id
@@ -89,6 +90,14 @@ class Bench:
             **options,
         )
 
+    def under(self, learner: AnalyticLearner[Any], dataset: Dataset | None = None) -> Self:
+        """Return the same bench for another learner, and for the same rows with other columns where they are given."""
+        population = self.population if dataset is None else replace(self.population, dataset=dataset)
+        same = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        for made in ("learner", "model", "spec", "population", "entering"):
+            del same[made]
+        return type(self).of(learner, population, **same)
+
     @property
     def layout(self) -> Layout:
         """The sum's public shape."""
@@ -143,17 +152,22 @@ class Bench:
         """Return a sum in the clear, of which attacks on totals see the result alone: every mode has the same one."""
         return self.run(MODES["plain"], self.vectors(cohort))
 
-    def run_with_dropouts(self, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> RecordedSum:
+    def run_with_dropouts(
+        self, mode: Mode, vectors: Mapping[PartyId, IntVector], late: PartyId | None = None
+    ) -> RecordedSum:
         """One recorded session in which, where the mode bears it, two clients are lost.
 
-        One vanishes before its vector is sent; the other's is seen and not counted, as if it came late.
+        One vanishes before its vector is sent; the other's is seen and not counted, as if it came late. Both are drawn
+        unless the latter is named.
 
         Raises:
             secagg.errors.SecureSumError: the sum failed.
         """
         parties = self.parties(mode, tuple(vectors))
         spare = len(vectors) - parties.protocol.survivors_needed
-        late, silent = (int(party) for party in self.rng.permutation(list(vectors))[:2])
+        order = [int(party) for party in self.rng.permutation(list(vectors))]
+        late = order[0] if late is None else late
+        silent = next(party for party in order if party != late)
         recorded = record_sum(
             parties,
             vectors,

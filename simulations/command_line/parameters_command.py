@@ -240,11 +240,11 @@ COMMAND = Command(
     name="parameters",
     summary="show guarantees and costs of masked sums by cohort size, or of committees by their helpers",
     examples="""examples:
-  python -m simulations parameters
+  analytic-secagg parameters
       10 to 10 000 clients, a tenth corrupt, three tenths vanishing, both kinds of server
-  python -m simulations parameters --clients 50,200 --corruption 0.2 --dropout 0.1 --features 1024
+  analytic-secagg parameters --clients 50,200 --corruption 0.2 --dropout 0.1 --features 1024
       your own cohort sizes and threat model
-  python -m simulations parameters --helpers 4 --corrupt 1
+  analytic-secagg parameters --helpers 4 --corrupt 1
       a committee of four, one of whom may collude with the server
 
 The table is Markdown, so that it can stand in a document as it is.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,12 +14,18 @@ from rich.progress import Progress as Bar
 from simulations.compare.comparison import Progress
 
 SILENT_SECONDS = 60
-"""Without a terminal nothing is said of progress for so long."""
+"""Without a terminal nothing is said of the audit's progress for so long."""
+
+FIRST_SECONDS, NEXT_SECONDS = 2, 10
+"""Without a terminal a comparison says how far it is after so long, and then so often at most."""
 
 
 @contextmanager
 def progress_bar(n_runs: int) -> Iterator[Progress]:
-    """Yield what feeds a bar over runs and one over the current run's contributions; nothing when nobody watches."""
+    """Yield what feeds a bar over runs and one over the current run's contributions; lines where no terminal is."""
+    if not sys.stderr.isatty():
+        yield _lines(n_runs)
+        return
     with _bar() as bar:
         runs, contributions = bar.add_task("runs", total=n_runs), bar.add_task("")
         started = 0
@@ -30,6 +37,24 @@ def progress_bar(n_runs: int) -> Iterator[Progress]:
             started += 1
 
         yield Progress(start=start, tick=lambda: bar.advance(contributions))
+
+
+def _lines(n_runs: int) -> Progress:
+    begun = time.monotonic()
+    due, started, current = begun + FIRST_SECONDS, 0, ""
+
+    def start(label: str, steps: int) -> None:
+        nonlocal started, current
+        started, current = started + 1, label
+        tick()
+
+    def tick() -> None:
+        nonlocal due
+        if (now := time.monotonic()) >= due:
+            due = now + NEXT_SECONDS
+            print(f"after {now - begun:.0f} s: run {started} of {n_runs}, {current}", file=sys.stderr, flush=True)
+
+    return Progress(start=start, tick=tick)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import numpy as np
 
 from analytic.row_format import RowFormat
 from analytic.scaling import Agreement
-from analytic_secagg.console.arguments import file, items, nearest, number
+from analytic_secagg.console.arguments import file, items, number
 from analytic_secagg.console.declaration import option
 from analytic_secagg.datasets import BUNDLED, FETCHED, Dataset, as_float, bundled, load_npz, own_split
 from analytic_secagg.errors import DataError, UsageError
@@ -24,6 +24,7 @@ from analytic_secagg.site.source import read_rows
 from analytic_secagg.site.strict_models import validated
 from analytic_secagg.site.table import TableSchema
 from analytic_secagg.site.table_files import is_table
+from analytic_secagg.spelling import nearest
 
 DEFAULT_DATASET = "digits"
 
@@ -176,7 +177,7 @@ def guessed(place: Path, target: str) -> Dataset:
         rows = schema.rows(place, reading)
     except DataError as error:
         raise DataError(
-            f"{error} (schema and reading were guessed; the command schema of python -m analytic_secagg writes both "
+            f"{error} (schema and reading were guessed; analytic-secagg schema draft writes both "
             "down, to be corrected and given with --columns and --reading)"
         ) from error
     kinds = [

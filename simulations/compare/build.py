@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from analytic.learner import AnalyticLearner
@@ -12,10 +13,10 @@ from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
 from analytic_secagg.learners import CROSS_VALIDATED, LearnerSettings, find_learner
 from analytic_secagg.privacy import Boundable, PrivacyPlan
+from analytic_secagg.size import refuse_too_large
 from secagg import InsecureSeededEntropy
 from simulations.compare.dpsgd import METHODS
 from simulations.compare.run import SHARES, Run
-from simulations.compare.size import refuse_too_large
 
 TARGET_BITS = 22
 """Bits of a target format that covers all rows, as far as so many squares add up exactly."""
@@ -25,7 +26,13 @@ def feature_format_of(run: Run, dataset: Dataset) -> RowFormat:
     """Return the format of features: stated, or one that covers all training rows; that of columns agreed on."""
     if run.agreement:
         return agreed_format(len(dataset.x_train))
-    return RowFormat.parse(run.format) if run.format else RowFormat.covering(dataset.x_train)
+    return RowFormat.parse(run.format) if run.format else _covering(dataset)
+
+
+@lru_cache(maxsize=1)
+def _covering(dataset: Dataset) -> RowFormat:
+    """The format that holds every training row, which reads them all; each part of a run asks for it."""
+    return RowFormat.covering(dataset.x_train)
 
 
 def target_format_of(run: Run, dataset: Dataset) -> RowFormat:

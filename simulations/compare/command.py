@@ -10,17 +10,17 @@ from rich.console import Console
 from analytic_secagg.console.arguments import Configurable
 from analytic_secagg.console.declaration import Command
 from analytic_secagg.console.output_files import OutputFile
-from analytic_secagg.console.printing import print_tables
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.learners import LEARNERS
 from analytic_secagg.modes import MODES
+from analytic_secagg.size import WORTH_SAYING, gram_columns, in_words, seconds
+from simulations.command_line.printing import print_tables
 from simulations.command_line.progress import progress_bar
 from simulations.compare.baselines import BASELINES
 from simulations.compare.build import build
 from simulations.compare.comparison import Comparison, compare
 from simulations.compare.options import CompareOptions
 from simulations.compare.plan import tasks_of
-from simulations.compare.size import WORTH_SAYING, gram_columns, in_words, seconds
 from simulations.compare.tuning import Task
 from simulations.data.label_noise import with_label_noise
 from simulations.report.document import Mark
@@ -39,13 +39,13 @@ def run(options: CompareOptions) -> int:
     tasks = tasks_of(options, dataset)
     _announce(dataset, tasks)
     with progress_bar(sum(task.n_runs for task in tasks)) as progress:
-        comparison = compare(dataset, tasks, progress)
+        comparison = compare(dataset, tasks, progress, federated_float64=bool(files))  # which only files show
     texts = [(file, render(comparison)) for file, render in files]
     try:
         for file, text in texts:
             file.write(text)
     finally:  # whatever became of the files, the numbers are not lost
-        print_tables(lambda console: _draw(comparison, console))
+        print_tables(lambda console: _draw(comparison, console, options.output.verbose))
     for mark, finding in findings(comparison):
         if mark is Mark.WRONG:
             print(f"error: {finding}", file=sys.stderr)
@@ -69,8 +69,8 @@ def _announce(dataset: Dataset, tasks: Sequence[Task]) -> None:
         )
 
 
-def _draw(comparison: Comparison, console: Console) -> None:
-    print_comparison(comparison, console)
+def _draw(comparison: Comparison, console: Console, verbose: bool) -> None:
+    print_comparison(comparison, console, verbose=verbose)
     print_private(comparison, console)
 
 
@@ -114,23 +114,23 @@ def _examples() -> str:
     takers: tuple[Configurable, ...] = (*LEARNERS.values(), *BASELINES.values(), *modes)
     options = "\n".join(f"  {taker.name:9} {', '.join(taker.options) or 'none'}" for taker in takers)
     return f"""examples:
-  python -m simulations compare
+  analytic-secagg compare
       digits, 20 clients, Dirichlet 0.1, every mode that is installed
-  python -m simulations compare --dataset breast_cancer --partition iid --partition shards:2 --dropout 0.2
+  analytic-secagg compare --dataset breast_cancer --partition iid --partition shards:2 --dropout 0.2
       two ways to deal the rows; a fifth of the clients vanish
-  python -m simulations compare --data features.npz --clients 100,1000 --modes plain --json out.json --html out.html
+  analytic-secagg compare --data features.npz --clients 100,1000 --modes plain --json out.json --html out.html
       your own features (arrays x_train, y_train, x_test, y_test), two cohort sizes, two reports
-  python -m simulations compare --modes committee --option helpers=4 --option corrupt=1
+  analytic-secagg compare --modes committee --option helpers=4 --option corrupt=1
       a committee that tolerates one unavailable or malicious helper
-  python -m simulations compare --learner fedhip --option alphas=1,10,100
+  analytic-secagg compare --learner fedhip --option alphas=1,10,100
       a model for each client, tested on a fifth of its own rows
-  python -m simulations compare --learner all --baselines all --partition iid --partition dirichlet:0.01 --modes plain
+  analytic-secagg compare --learner all --baselines all --partition iid --partition dirichlet:0.01 --modes plain
       every closed form beside FedAvg and FedProx, where heterogeneity costs nothing and where it costs most
-  python -m simulations compare --dataset diabetes --learner all --partition iid --evaluate
+  analytic-secagg compare --dataset diabetes --learner all --partition iid --evaluate
       real targets: R2 in place of accuracy, linear models with an intercept, each judged through one more sum
-  python -m simulations compare --learner all --sweep d_phi=64,256 --baselines all --modes plain --frontier front.svg
+  analytic-secagg compare --learner all --sweep d_phi=64,256 --baselines all --modes plain --frontier front.svg
       what accuracy costs: every closed form beside FedAvg and FedProx against bytes, messages and seconds
-  python -m simulations compare --epsilon 1,8 --clients 100 --partition iid --seeds 5
+  analytic-secagg compare --epsilon 1,8 --clients 100 --partition iid --seeds 5
       also accuracy under differential privacy: distributed, central and local noise beside none
 
 options of learners, baselines and modes (--option NAME=VALUE for all that have it, --option WHOSE.NAME=VALUE for one):

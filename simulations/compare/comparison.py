@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,8 +14,10 @@ from analytic.learner import ClientRows
 from analytic.pipeline import Pipeline
 from analytic.row_format import RowFormat
 from analytic_secagg.datasets import Dataset
+from analytic_secagg.doubts import of_origin
+from analytic_secagg.learners import find_learner
 from analytic_secagg.site.offsets import proposed_offset
-from simulations.compare.build import build, check, feature_format_of
+from simulations.compare.build import build, check, feature_format_of, has_intercept
 from simulations.compare.execute import Pooled, execute
 from simulations.compare.frontier import with_unbeaten
 from simulations.compare.privacy import Budgets, budgets, statement
@@ -145,13 +147,21 @@ class Progress:
     tick: Callable[[], None] = lambda: None
 
 
-def compare(dataset: Dataset, tasks: Sequence[Task], progress: Progress | None = None) -> Comparison:
+def compare(
+    dataset: Dataset, tasks: Sequence[Task], progress: Progress | None = None, *, federated_float64: bool = True
+) -> Comparison:
     """Execute every run, after settings of the tasks that try some were chosen.
+
+    Args:
+        dataset: the rows.
+        tasks: the runs.
+        progress: what is called as they go on.
+        federated_float64: whether to find out how far federations in float64 end from the pooled model.
 
     Raises:
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
-    progress, pooled = progress or Progress(), Pooled(dataset)
+    progress, pooled = progress or Progress(), Pooled(dataset, federated_float64=federated_float64)
     for task in tasks:
         for run in (*task.runs, *map(task.runs[0].with_settings, task.trials)):
             check(run, dataset)
@@ -175,9 +185,16 @@ def compare(dataset: Dataset, tasks: Sequence[Task], progress: Progress | None =
         offsets={name: offset for name, offset in offsets.items() if offset is not None},
         unused_labels=dataset.unused_labels,
         notes=dataset.notes,
-        doubts=dataset.doubts,
+        doubts=(*dataset.doubts, *_doubts_of_origin(dataset, first)),
         runs=with_unbeaten(runs),
     )
+
+
+def _doubts_of_origin(dataset: Dataset, run: Run) -> Iterator[str]:
+    """Yield whether a linear learner of labels misses an intercept."""
+    is_linear = run.is_exact and "intercept" in find_learner(run.learner).options and not has_intercept(run, dataset)
+    if is_linear and dataset.y_train.ndim == 1:
+        yield from of_origin(dataset.x_train, dataset.y_train, dataset.n_classes)
 
 
 def _coarse(dataset: Dataset, feature_format: RowFormat, run: Run) -> tuple[int, ...]:

@@ -39,10 +39,11 @@ class Pooled:
 
     Args:
         dataset: whose training rows are pooled.
+        federated_float64: whether to find out how far federations in float64 end from the pooled model.
     """
 
-    def __init__(self, dataset: Dataset) -> None:
-        self.dataset = dataset
+    def __init__(self, dataset: Dataset, *, federated_float64: bool = True) -> None:
+        self.dataset, self.federated_float64 = dataset, federated_float64
         self._float64: dict[tuple[float | None, bool], Float64Ridges] = {}
         self._last: tuple[Any, References] | None = None
 
@@ -81,8 +82,11 @@ def execute(
     if run.is_baseline:
         found = METHODS[run.learner].results(run, deal, dataset.n_classes, tick)
     else:
-        pooled = known if known is not None and known.dataset is deal.data else Pooled(deal.data)
-        found = _ClosedForm(run, dataset, deal, pooled.of(run, dataset)).results(tick)
+        wanted = known is None or known.federated_float64
+        pooled = (
+            known if known is not None and known.dataset is deal.data else Pooled(deal.data, federated_float64=wanted)
+        )
+        found = _ClosedForm(run, dataset, deal, pooled.of(run, dataset), federated_float64=wanted).results(tick)
     return RunRecord(**{name: getattr(run, name) for name in Run.model_fields}, **found)
 
 
@@ -94,10 +98,12 @@ class _ClosedForm:
         dataset: says the sizes.
         deal: the rows.
         pooled: pooled models and float64 ridges.
+        federated_float64: whether to say how far federations in float64 end from them.
     """
 
-    def __init__(self, run: Run, dataset: Dataset, deal: Deal, pooled: References) -> None:
+    def __init__(self, run: Run, dataset: Dataset, deal: Deal, pooled: References, *, federated_float64: bool) -> None:
         self.run, self.mode, self.deal, self.pooled = run, run.mode_of_sums(), deal, pooled
+        self.federated_float64 = federated_float64
         self.entry, self.n_sums = find_learner(run.learner), n_sums(run, dataset)
         self.learner: Any = build(run, dataset)
         self.privacy: PrivacyPlan | None = None
@@ -180,8 +186,13 @@ class _ClosedForm:
 
     def _beside_pooled(self, federation: FederatedRun[Any], reference: Reference, weights: bytes) -> dict[str, Any]:
         """Compare the model with the pooled one, and with float64 ridges that share no code with it."""
-        float64 = self.pooled.float64_deviation(self.parts, federation.survivors)
-        off = None
+        off, federated = None, {}
+        if self.federated_float64:
+            float64 = self.pooled.float64_deviation(self.parts, federation.survivors)
+            federated = {
+                "float64_gram_sum_max_abs_weight_deviation": float64.gram_sum,
+                "float64_solved_weights_max_abs_weight_deviation": float64.solved_weights,
+            }
         if self.entry.linear_weights is not None:
             own = self.entry.linear_weights(self.learner, federation.model)
             off = float(np.abs(own - reference.float64_weights).max())
@@ -190,8 +201,7 @@ class _ClosedForm:
             "max_abs_weight_deviation": largest_deviation(weights, reference.weights_bytes),
             **self._quality("float64_ridge_test", self.pooled.float64_scores(reference, self.deal.data.x_test)),
             "float64_ridge_max_abs_weight_deviation": off if off is not None and isfinite(off) else None,
-            "float64_gram_sum_max_abs_weight_deviation": float64.gram_sum,
-            "float64_solved_weights_max_abs_weight_deviation": float64.solved_weights,
+            **federated,
         }
 
     def _promise(self) -> dict[str, Any]:

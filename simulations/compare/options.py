@@ -238,6 +238,9 @@ class OutputOptions:
     json: Path | None = option(
         "write every number (docs/reference/compare-json.md)", file, default=None, metavar="FILE"
     )
+    verbose: bool = option(
+        "also print hashes, intervals, the float64 model beside, messages, seconds and memory", default=False
+    )
     explain: bool = option("also print what each mode guarantees and costs, for its largest sum", default=False)
     html: Path | None = option("write one self-contained page with table and plots", file, default=None, metavar="FILE")
     plot: Path | None = option(

@@ -31,9 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from analytic_secagg.console.arguments import count, file, items, nearest, whole
+from analytic_secagg.console.arguments import count, file, items, whole
 from analytic_secagg.console.declaration import option
 from analytic_secagg.errors import DataError, UsageError
+from analytic_secagg.spelling import nearest
 from simulations.data.images import first_lines, vision
 
 DEFAULT_WEIGHTS = "DEFAULT"

@@ -266,17 +266,17 @@ COMMAND = Command(
     name="features",
     summary="compute features of images or texts with a frozen backbone, for compare --data",
     examples="""examples:
-  python -m simulations features --backbone resnet18 --images cifar10 --weights DEFAULT --out features.npz
+  analytic-secagg features --backbone resnet18 --images cifar10 --weights DEFAULT --out features.npz
       cifar10/train/CLASS/*.png and cifar10/test/CLASS/*.png; torchvision downloads its weights
-  python -m simulations features --backbone resnet18 --images train --test-images val --weights resnet18.pth \\
+  analytic-secagg features --backbone resnet18 --images train --test-images val --weights resnet18.pth \\
       --transform weights --out features.npz
       two folders, weights from a file, the preprocessing that these weights were trained with
-  python -m simulations features --backbone resnet18 --layers layer3,layer4 --images cifar10 --weights DEFAULT \\
+  analytic-secagg features --backbone resnet18 --layers layer3,layer4 --images cifar10 --weights DEFAULT \\
       --out features.npz
       the pooled maps of two stages
-  python -m simulations features --backbone sentence-transformers:all-MiniLM-L6-v2 --images letters --out letters.npz
+  analytic-secagg features --backbone sentence-transformers:all-MiniLM-L6-v2 --images letters --out letters.npz
       letters/train/CLASS/*.txt and letters/test/CLASS/*.txt
-  python -m simulations compare --data features.npz
+  analytic-secagg compare --data features.npz
       what the features are for
 
 A run that was stopped goes on from FILE.parts when it is started again.

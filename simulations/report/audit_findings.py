@@ -90,8 +90,8 @@ def _about_coalitions(audit: Audit) -> Iterator[Finding]:
     if wrong:
         yield (
             Mark.WRONG,
-            f"Messages: {len(wrong)} groups of parties could, or could not, expose a client other than the protocol "
-            f"states: {'; '.join(wrong)}. Do not use this; report it to the authors.",
+            "Messages: who can expose a client is not what the protocol states. Groups for which that is so: "
+            f"{'; '.join(wrong)}. Do not use this; report it to the authors.",
         )
 
 
@@ -120,7 +120,8 @@ def _of_exposure(audit: Audit, name: str, rows: int, results: Sequence[Result]) 
         mark, words = Mark.NOTICE, f"Not decided: {'; '.join(f'{_title(one)} ({_beside(one)})' for one in undecided)}. "
         todo = "Audit with more rows, or state other limits."
     else:
-        mark, words, todo = Mark.FINE, "", "Within the stated limits."
+        rebuilt = any(one.hits for one in results if one.limit_name == Limit.REBUILT_ROWS)
+        mark, words, todo = Mark.NOTICE if rebuilt else Mark.FINE, "", "Within the stated limits."
     if refused:
         todo += " A server with the standard disclosure checks does not release it."
     return mark, f"{name[0].upper()}{name[1:]} ({rows} rows): {words}{' '.join(parts)} {todo}"
@@ -133,7 +134,8 @@ def _person(results: Sequence[Result]) -> str:
     if rebuilt:
         worst = max(rebuilt, key=lambda one: (one.hits or 0, one.value or 0.0))
         found.append(
-            f"{worst.hits} of {worst.trials} rows come out exactly ({_title(worst)})."
+            f"{worst.hits} of {worst.trials} rows come out exactly, a person each (attack: {_title(worst)}): leave out "
+            "columns that few rows fill, or join columns and classes, until none does."
             if worst.hits
             else "No row comes out."
         )
@@ -143,6 +145,12 @@ def _person(results: Sequence[Result]) -> str:
         found.append(
             "Whoever holds one person's row tells whether it was used, for the tenth of the people who stand out most, "
             f"{_of_100(worst.value or 0.0)} of 100 times (a coin 50{_limit(worst)})."
+        )
+    listed = [one for one in results if one.attack == "dictionary" and one.trials]
+    for one in listed:
+        found.append(
+            "Whoever has a list of all rows that may be in it, labels included, tells which are "
+            f"{_of_100((one.hits or 0) / (one.trials or 1))} of 100 times (no limit)."
         )
     hidden = [one for one in results if one.limit_name == Limit.ATTRIBUTE and one.score is not None]
     for one in hidden:

@@ -20,6 +20,12 @@ NO_LOSS = 5e-5
 def findings(comparison: Comparison) -> Iterator[Finding]:
     """Yield sentences on the runs, each with whether it is as it must be."""
     yield from _equality(comparison.exact)
+    yield from _proof(comparison.exact)
+    yield from details(comparison)
+
+
+def details(comparison: Comparison) -> Iterator[Finding]:
+    """Yield what follows the answer; of these a terminal shows notices, and the rest where it is asked to."""
     for learner, hashes in comparison.hashes.items():
         whose = f"{learner}: " if len(comparison.hashes) > 1 else ""
         if len(hashes) == 1:
@@ -29,7 +35,6 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
                 Mark.FINE,
                 f"{whose}{len(hashes)} weights hashes: runs whose surviving rows differ have different models",
             )
-    yield from _proof(comparison.exact)
     yield from _coarse(comparison)
     yield from _intervals(comparison)
     yield from _beside_float64(comparison)

@@ -18,7 +18,7 @@ from simulations.compare.record import RunRecord
 from simulations.compare.run import NOISY, Run
 from simulations.report.columns import NONE, Rows, columns_of, human_bytes, rows_of, yes_or_no
 from simulations.report.document import Mark
-from simulations.report.findings import findings
+from simulations.report.findings import details, findings
 
 EVALUATION_TITLE = "Judged through one more sum, by clients that hold the test rows"
 PERSONAL_TITLE = "Mean accuracy on a fifth of each client's own rows, kept for testing"
@@ -30,9 +30,22 @@ COLUMNS = {name: column for name, column in columns_of(RunRecord).items() if not
 """The columns of runs that a terminal has room for."""
 
 
-def print_comparison(comparison: Comparison, console: Console) -> None:
-    """The comparison with what it ran on above and what it found below."""
-    console.print(Group(*_parts(comparison)))
+LEGEND = (
+    "equal to pooled: has the model the same bits as one trained on all rows in one place? "
+    "messages (vector): what a client sends, and how many of them carry its data"
+)
+"""Explanation of the two columns that no other report has."""
+
+
+def print_comparison(comparison: Comparison, console: Console, *, verbose: bool = True) -> None:
+    """Print the comparison with what it ran on above and what it found below.
+
+    Args:
+        comparison: what came of all runs.
+        console: where it goes.
+        verbose: whether to print what a reader need not know too.
+    """
+    console.print(Group(*_parts(comparison, verbose)))
 
 
 def describe(comparison: Comparison) -> str:
@@ -130,7 +143,7 @@ def _plural(count: int, e: str) -> str:
     return "" if count == 1 else f"{e}s"
 
 
-def _parts(comparison: Comparison) -> Iterator[RenderableType]:
+def _parts(comparison: Comparison, verbose: bool) -> Iterator[RenderableType]:
     yield Text(describe(comparison))
     yield table_of(comparison)
     personal = PERSONAL_TITLE.replace("Mean accuracy", "R2") if comparison.quality_name == "R2" else PERSONAL_TITLE
@@ -145,17 +158,26 @@ def _parts(comparison: Comparison) -> Iterator[RenderableType]:
                 below.add_row(*map(_coloured, row))
             yield Text()
             yield below
+    yield Text(LEGEND, style="dim")
+    extra = set() if verbose else {sentence for mark, sentence in details(comparison) if mark is Mark.FINE}
     for mark, finding in findings(comparison):
+        if finding in extra:
+            continue
         loud = mark is Mark.WRONG or finding.startswith("WARNING")
         yield Text(finding, style="bold red" if loud else "green" if mark is Mark.FINE else "")
+    if verbose:
+        yield _costs(comparison)
+    for what, words in comparison.explanations.items():
+        yield Text(f"\n{what}, largest sum:\n{words}")
+
+
+def _costs(comparison: Comparison) -> Text:
     longest = max(comparison.exact, key=lambda run: run.wall_seconds)
     memory = max(run.peak_rss_bytes or 0 for run in comparison.exact)
-    yield Text(
+    return Text(
         f"longest run: {longest.label} {longest.mode}, {longest.clients} clients, {longest.partition}: "
         f"{longest.wall_seconds:.1f} s; most memory of any: {human_bytes(memory)}"
     )
-    for what, words in comparison.explanations.items():
-        yield Text(f"\n{what}, largest sum:\n{words}")
 
 
 def _empty_table(names: Iterable[str]) -> Table:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from support.rationals import pseudo_inverse_times, rational
 
 from analytic.solve import Solution, minimum_norm, solve_ridge
-from analytic.solve.digits import Digits, digit_bits
+from analytic.solve.digits import Digits, bits_beside, digit_bits, fewest_bits
 
 
 def assert_exact(solution: Solution, gram: NDArray[Any], cross: NDArray[Any], ridge: float) -> None:
@@ -167,3 +167,26 @@ class TestDigits:
     def test_products_of_the_widest_digits_stay_below_2_to_the_53(self, inner: int) -> None:
         widest = 2 ** (digit_bits(inner) - 1)
         assert inner * widest**2 <= 2**53 < 4 * inner * (2 * widest) ** 2
+        for bits in range(17, digit_bits(inner) + 1):
+            assert inner * 2 ** (bits - 1 + bits_beside(inner, bits) - 1) <= 2**53
+
+    @given(st.integers(1, 40), st.integers(0, 2**32), st.integers(1, 62), st.integers(17, 26))
+    def test_digits_of_two_widths_multiply_exactly(self, inner: int, seed: int, magnitude: int, bits: int) -> None:
+        rng = np.random.default_rng(seed)
+        left, right = (rng.integers(-(2**magnitude), 2**magnitude, shape) for shape in ((2, inner), (inner, 3)))
+        a, b = Digits.of(left, min(bits, digit_bits(inner))), Digits.of(right, bits)
+        b = b.in_bits(bits_beside(inner, a.bits))
+        assert b.fractions() == rational(right).ravel().tolist()
+        assert (a @ b).bits == a.bits
+        assert (a @ b).fractions() == (rational(left) @ rational(right)).ravel().tolist()
+        assert (a @ b + b[[0, inner - 1]]).fractions() == (
+            rational(left) @ rational(right) + rational(right)[[0, inner - 1]]
+        ).ravel().tolist()
+
+    @given(st.integers(1, 60), st.lists(st.integers(-(2**60), 2**60), min_size=1))
+    def test_the_fewest_bits_take_no_more_digits(self, d: int, values: list[int]) -> None:
+        matrix = np.resize(np.array(values), (d, d))
+        bits, widest = fewest_bits(matrix), digit_bits(d)
+        n = len(Digits.of(matrix, bits).planes)
+        assert n == len(Digits.of(matrix, widest).planes)
+        assert bits == min(17, widest) or bits_beside(d, bits) == 26 or len(Digits.of(matrix, bits - 1).planes) > n

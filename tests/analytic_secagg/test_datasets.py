@@ -199,7 +199,7 @@ def test_test_rows_that_are_training_rows_are_said() -> None:
 
 
 def test_an_unknown_bundled_set_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"one of digits, .*lfw_people, not 'irises'; other data"):
+    with pytest.raises(UsageError, match=r"one of digits, .*lfw_people, not 'irises'; other rows"):
         bundled("irises")
 
 
@@ -261,7 +261,7 @@ def test_wrong_arrays_are_refused(tmp_path: Path, changes: dict[str, Any], messa
 
 
 def test_files_that_are_no_archives_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"No such file.*needs a readable npz file"):
+    with pytest.raises(DataError, match=r"No such file.*name an npz file that can be read"):
         load_npz(tmp_path / "missing.npz")
     with pytest.raises(DataError, match="cannot read"):
         load_npz(tmp_path)
@@ -270,7 +270,7 @@ def test_files_that_are_no_archives_are_refused(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"is no npz archive; write one with numpy.savez"):
             load_npz(tmp_path / "broken.npz")
     np.save(tmp_path / "one.npy", np.zeros(3))
-    with pytest.raises(DataError, match="holds a single array; --data needs an npz archive"):
+    with pytest.raises(DataError, match="holds a single array, and rows need an npz archive"):
         load_npz(tmp_path / "one.npy")
 
 

@@ -193,7 +193,7 @@ def test_a_site_file_names_no_place_but_its_own(
     assert not (tmp_path / "dossier").exists()
 
 
-NO_REPORT = "the audit's report must be what python -m simulations audit --json writes, of version 4; its part"
+NO_REPORT = "the audit's report must be what analytic-secagg audit --json writes, of version 4; its part"
 
 
 @pytest.mark.parametrize(
@@ -1055,10 +1055,10 @@ def test_the_commands_make_it_and_verify_it_elsewhere(
     said = capsys.readouterr().out
     command = said.splitlines()[-1].split()
     moved = (tmp_path / "dossier").rename(tmp_path / "elsewhere")
-    assert main([*command[3:4], str(moved), *command[5:]]) == 0
+    assert main([*command[1:2], str(moved), *command[3:]]) == 0
     assert capsys.readouterr().out.startswith("verified")
     (moved / "roster.toml").write_text("")
-    assert main([*command[3:4], str(moved), *command[5:]]) == 1
+    assert main([*command[1:2], str(moved), *command[3:]]) == 1
     assert "roster.toml: it was changed" in capsys.readouterr().out
     assert main(["check-dossier", str(moved), "--key", "0F" * 32]) == 2
     assert "a public key is 64 hexadecimal digits" in capsys.readouterr().err

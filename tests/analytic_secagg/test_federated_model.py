@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,10 @@ from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import RocCurveDisplay, accuracy_score
 from sklearn.utils.validation import check_is_fitted
+from support.extras import needs
 
 from analytic import AFL, ClientRows, RowFormat, fit_pooled
-from analytic.errors import AnalyticError
+from analytic.errors import AnalyticError, InvalidRowsError
 from analytic_secagg.errors import UsageError
 from analytic_secagg.federated_model import FederatedModel, federate
 from analytic_secagg.learners import LEARNERS
@@ -101,7 +104,7 @@ def test_scikit_learn_takes_it_for_a_fitted_estimator() -> None:
 
 
 def test_several_classes_a_row_are_zeros_and_ones() -> None:
-    both = np.stack([ILL, 1 - ILL], axis=1)
+    both = np.stack([ILL, ILL], axis=1)
     assert (federate(dealt(X, both), ridge=1.0).predict(X) == both).mean() > 0.9
 
 
@@ -155,6 +158,19 @@ def test_probabilities_follow_the_kind_of_a_learner() -> None:
 SITES = dealt(X, LABELS)
 
 
+def changed(*, of: Any = LABELS, **change: Callable[[Any], Any]) -> dict[str, Any]:
+    """The sites, with X or y of the second one otherwise."""
+    features, targets = dealt(X, of)["B"]
+    other = {"X": lambda X: X, "y": lambda y: y} | change
+    return dealt(X, of) | {"B": (other["X"](features), other["y"](targets))}
+
+
+def sparse(features: Any) -> Any:
+    from scipy.sparse import csr_array
+
+    return csr_array(features)
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -168,7 +184,26 @@ SITES = dealt(X, LABELS)
         (lambda: federate(SITES | {"D": (X, LABELS[:3])}), r"sites\['D'\] must have one y for each row of X"),
         (lambda: federate(SITES | {"D": (X[:, :5], LABELS)}), "their X have 30 at 'C', 5 at 'D'"),
         (lambda: federate(SITES | {"D": (X.astype(str), LABELS)}), r"X of sites\['D'\] must be numbers"),
-        (lambda: federate(SITES | {"D": (X, ILL)}), "y must be labels of one type"),
+        (lambda: federate(SITES | {"D": (X, ILL)}), "is texts at 'C', whole numbers at 'D'"),
+        (lambda: federate(SITES | {"D": (X, ILL.astype(float))}), "is texts at 'C', floats at 'D'"),
+        (lambda: federate(dict.fromkeys("ABC", (X[:0], ILL[:0]))), "sites must have rows, and none has one"),
+        (lambda: federate(dealt(X, ILL * 0)), "y must have at least two classes"),
+        (
+            lambda: federate({name: (*rows, np.zeros(len(rows[1]))) for name, rows in SITES.items()}),
+            "all weights are 0",
+        ),
+        (lambda: federate(changed(y=lambda y: np.where(np.arange(len(y)) == 3, np.nan, 1.0))), "1 of 190 are missing"),
+        (
+            lambda: federate(changed(y=lambda y: [None, *y[1:].tolist()])),
+            r"y of sites\['B'\] must have a target in each",
+        ),
+        (
+            lambda: federate(changed(X=lambda X: np.where(X[3, 4] == X, np.inf, X))),
+            r"1 of 190 rows do not \(columns 4\)",
+        ),
+        (lambda: federate(changed(X=lambda X: [*X[1:].tolist(), [1.0]])), r"cannot be made one \(ValueError\)"),
+        (lambda: federate(changed(X=sparse)), "not a sparse matrix: give"),
+        (lambda: federate(SITES, ridge=1.0).predict(X * np.nan), "X must hold finite numbers"),
         (lambda: federate(SITES | {"D": (X, np.stack([ILL, ILL], axis=1))}), "sites must have y of one shape"),
         (lambda: federate(SITES, classes=["benign"]), "classes must name every label once, and 1 of y are missing"),
         (lambda: federate(SITES, "nope"), "learner must be one of afl"),
@@ -182,6 +217,70 @@ SITES = dealt(X, LABELS)
 def test_a_wrong_argument_is_named(call: Callable[[], object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         call()
+
+
+def test_a_hidden_entry_is_not_taken_as_it_lies() -> None:
+    with pytest.raises(InvalidRowsError, match="a masked one"):
+        federate(changed(X=lambda X: np.ma.masked_less(X, 1.0)))
+
+
+def test_targets_of_another_order_are_refused_and_columns_of_all_numbers_are_read() -> None:
+    pandas = needs("pandas")
+    frame, ill = pandas.DataFrame(X[:, :3], columns=list("abc")), pandas.Series(ILL)
+    whole = frame.assign(n=pandas.Series(ILL, dtype="Int64"), b=frame["b"] > 18, c=frame["c"].astype("Float64"))
+    found = {name: (whole.iloc[at::3], ill.iloc[at::3].to_frame()) for at, name in enumerate("ABC")}
+    other = {name: (rows.astype(float), targets.to_numpy()[:, 0]) for name, (rows, targets) in found.items()}
+    assert (
+        federate(found, ridge=1.0, intercept=True).weights.tolist()
+        == federate(other, ridge=1.0, intercept=True).weights.tolist()
+    )
+    with pytest.raises(UsageError, match=r"indices are the same in another order.*y\.loc\[X\.index\]"):
+        federate(found | {"B": (whole, ill[::-1])})
+    with pytest.raises(UsageError, match=r"c \(category\) does not"):
+        federate(found | {"B": (whole.assign(c=whole["c"].astype("category")), ill)})
+    with pytest.raises(UsageError, match=r"1 of 569 rows do not \(columns n\)"):
+        federate(found | {"B": (whole.assign(n=whole["n"].where(whole.index != 5)), ill)})
+
+
+@pytest.mark.parametrize(
+    ("sites", "said"),
+    [
+        (lambda: dealt(X, ILL.astype(float)), "y holds floats and is taken for a real target"),
+        (lambda: dealt(X, np.eye(2, dtype=int)[ILL]), "is one 1 among zeros and is taken for 2 classes"),
+        (lambda: dealt(X, np.arange(len(X))), "is taken for 569 classes"),
+        (lambda: changed(y=lambda y: np.char.upper(y)), "'BENIGN', 'benign' are taken for a class each"),
+        (lambda: changed(y=lambda y: y + 1, of=ILL), "site 'B' has labels that no other site has, and lacks one"),
+        (lambda: SITES | {"D": SITES["A"]}, "sites 'A' and 'D' have the same rows"),
+        (lambda: changed(X=lambda X: np.where(np.arange(X.size).reshape(X.shape) % 97 == 0, -999.0, X)), "-999"),
+        (lambda: changed(X=lambda X: X * np.r_[1000.0, np.ones(29)]), "column 0 of site 'B' lies beyond all values"),
+        (lambda: changed(X=lambda X: X[:, ::-1]), "column 0 of site 'B' lies beyond"),
+        (lambda: dealt(X[:, :2] + 1e7, LABELS), r"column 0 has values .* take a public round number off"),
+        (lambda: dealt(X * 1e-40, LABELS), "less than 8 bits: give it in a larger unit"),
+        (lambda: dealt(X, X[:, 0] + 1e9), r"target 0 has values .*take a public round number off, such as 1000000000"),
+        (lambda: dealt(X[:, :2], LABELS), r"without an intercept finds \d\d% of these rows' labels"),
+    ],
+)  # fmt: skip
+def test_what_may_have_been_meant_otherwise_is_warned_of(sites: Callable[[], Any], said: str) -> None:
+    """Each of these gave a model without a word, and not the one that was meant."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        with suppress(AnalyticError):
+            federate(sites(), mode="plain", ridge=1e-6)
+    assert any(re.search(said, str(one.message)) for one in found), [str(one.message) for one in found]
+
+
+@pytest.mark.parametrize("other", [[1.0, 0.0], ["a", "b"]])
+def test_batches_have_targets_of_one_kind(other: list[Any]) -> None:
+    with pytest.raises(InvalidRowsError, match="batches need targets of one kind"):
+        ClientRows.from_batches([(X[:2], [0, 1]), (X[2:4], other)])
+
+
+def test_white_space_makes_no_class() -> None:
+    plain, blanks = (
+        federate(sites, mode="plain", ridge=1.0) for sites in (SITES, changed(y=lambda y: np.char.add(y, " ")))
+    )
+    assert plain.classes == blanks.classes
+    assert plain.weights.tolist() == blanks.weights.tolist()
 
 
 def test_a_wrong_format_is_no_raw_error() -> None:

@@ -24,6 +24,7 @@ from analytic_secagg.privacy import PrivacyPlan
 from secagg import InsecureSeededEntropy, Layout, PlainSum, new_session_id, run_in_memory
 from secagg.dp import Budget, BudgetExceededError, DistributedNoise, Ledger, PrivacyError
 from secagg.dp.audit import audit_noise
+from secagg.dp.conversions import MAX_EPSILON
 from secagg.dp.noise import CoordinateNoise
 
 FORMAT = RowFormat.parse("UQ1.8")
@@ -71,6 +72,11 @@ def test_a_coarse_lattice_is_calibrated_on_what_is_proven_for_it(fraction_bits: 
     assert 0.98 * 8 < promise.epsilon <= 8
     assert (promise.epsilon == promise.epsilon_zcdp) is by_zcdp
     assert (promise.epsilon_zcdp > 1.04 * 8) is not by_zcdp
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, MAX_EPSILON])
+def test_the_stated_ends_of_epsilon_can_be_taken(epsilon: float) -> None:
+    assert 0.98 * epsilon < replace(PLAN, epsilon=epsilon).apply(LINEAR).guarantee.epsilon <= epsilon
 
 
 @pytest.mark.parametrize(("plan", "learner", "labels"), PRICED)

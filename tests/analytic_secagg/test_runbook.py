@@ -9,16 +9,19 @@ from pathlib import Path
 
 import pytest
 from support.disks import fill, small_disk
-from support.rehearsed import edit, edit_all, proposal, rehearse, run_config, site, state
+from support.rehearsed import edit, edit_all, is_exact, is_wiped, proposal, rehearse, run_config, site, state, vanishes
 
 from analytic.learner import ClientRows
 from analytic_secagg.__main__ import main
 from analytic_secagg.datasets import bundled
 from analytic_secagg.flower.__main__ import main as flower
 from analytic_secagg.nvflare.__main__ import main as nvflare
+from analytic_secagg.server.run_store import RunStore
 from analytic_secagg.site.errors import Refusal
+from analytic_secagg.site.messages import INVITE, STEP
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.trial import OPEN, Trial
+from secagg.errors import TooFewSurvivorsError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "runbook.md"
 
@@ -54,21 +57,45 @@ def test_the_page_has_a_section_for_each_thing_that_is_gone() -> None:
 
 
 def test_the_server_died(here: Trial, capsys: pytest.CaptureFixture[str]) -> None:
-    """Some had signed who survives, and nobody had unmasked; with all sites the same rows are free under masks."""
-    (inspect,) = commands_of("The server died")
+    """Three sites stay away once all have signed who survives; with all of them the same rows are free under masks."""
+    abandon, inspect = commands_of("The server died")
+    assert main(abandon) == 2, "there is no such run"
     came = Counter[int]()
 
     def hear(party: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
         came[party] += 1
-        if (party, came[party]) == (3, 4):
-            raise KeyboardInterrupt
         return said
 
-    with pytest.raises(KeyboardInterrupt):
-        rehearse(here.folder, run_config(), hear=hear)
+    with pytest.raises(TooFewSurvivorsError):
+        rehearse(here.folder, run_config(), hear=hear, is_gone=lambda party, kind: party > 2 and came[party] == 4)
     assert main(inspect) == 0
     assert f"ok   client {SITE}: its rows are in 1 totals" in capsys.readouterr().out
+    assert not is_wiped(here)
+    assert main(abandon) == 0
+    assert main(abandon) == 0, "a second time changes nothing"
+    models = here.folder / "server" / "models"
+    (models / "rehearsal").rename(models / "given-up")
     rehearse(here.folder, run_config())
+    assert is_wiped(here)
+    assert RunStore.left(models) == []
+
+
+def test_a_committees_run_that_is_given_up_frees_its_rows(here: Trial) -> None:
+    """Three vectors are lost on their way, and a helper is away, so that nothing is certified; it is back later."""
+    config = run_config(mode="committee", **{"min-survivors": 3})
+
+    def hear(party: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
+        return Refusal.FAILED if party > 2 and kind == INVITE else said
+
+    with pytest.raises(TooFewSurvivorsError):
+        rehearse(here.folder, config, hear=hear, is_gone=vanishes(2, STEP))
+    assert [site(here, party).count_totals()[0] for party in here.rows] == [1] * 5
+    models = here.folder / "server" / "models"
+    assert main(["abandon", str(models / "rehearsal")]) == 0
+    (models / "rehearsal").rename(models / "given-up")
+    rehearse(here.folder, config)
+    assert [site(here, party).count_totals()[0] for party in (3, 4, 5)] == [1, 1, 1]
+    is_exact(here, [1, 2, 3, 4, 5])
 
 
 def test_a_disk_is_full(here: Trial, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from analytic_secagg.console.command_parser import CommandParser
 from benchmarks.__main__ import main
 from benchmarks.command import COMMAND
 
@@ -22,13 +21,14 @@ ROOT = Path(__file__).resolve().parents[2]
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 WRONG = [
-    ("--quik", "unknown argument --quik: did you mean --quick\\?; see python -m benchmarks --help"),
-    ("--runs 4", "--runs: needs a whole number of at least 5, not '4'"),
-    ("--sections a,z", "--sections: needs letters out of a,b,c,d,e,f,g,h,i with commas between, not 'a,z'"),
+    ("--quik", "unknown option --quik: did you mean --quick\\?; see python -m benchmarks --help"),
+    ("--runs 4", "'--runs': needs a whole number of at least 5, not '4'"),
+    ("--sections a,z", "'--sections': needs letters out of a,b,c,d,e,f,g,h,i,j with commas between, not 'a,z'"),
     ("--json folder", "it is a folder; name a file in it"),
+    ("--page page.md", "--page: needs a page with a line '## Results', below which it is replaced; .*page.md has none"),
 ]
 
-LONG = ("--json bench.json", "--sections a,c,d")
+LONG = ("--json bench.json --page docs/explanation/performance.md", "--sections a,c,d")
 """Examples of the help that are read but not run: they take minutes."""
 
 
@@ -47,19 +47,13 @@ def test_wrong_input_is_one_message_code_2_and_no_file(
     assert os.listdir(tmp_path) == ["folder"]
 
 
-def parser() -> CommandParser:
-    made = CommandParser(prog="python -m benchmarks")
-    COMMAND.add_arguments(made)
-    return made
-
-
 def examples() -> list[str]:
-    return re.findall(r"^  python -m benchmarks (.*)$", str(parser().epilog), flags=re.M)
+    return re.findall(r"^  python -m benchmarks (.*)$", str(COMMAND.to_click().epilog), flags=re.M)
 
 
 @pytest.mark.parametrize("text", examples())
 def test_the_parser_takes_every_example(text: str) -> None:
-    parser().parse_args(shlex.split(text))
+    COMMAND.to_click().make_context("benchmarks", shlex.split(text))
 
 
 def test_the_short_example_works(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +64,7 @@ def test_the_short_example_works(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_help_ends_with_the_exit_codes() -> None:
-    codes = re.findall(r"(\d+)\s+\w", str(parser().epilog).split("exit code: ")[1])
+    codes = re.findall(r"(\d+)\s+\w", str(COMMAND.to_click().epilog).split("exit code: ")[1])
     assert codes == ["0", "2", "130", "141", "143"]
 
 

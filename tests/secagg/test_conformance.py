@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from secagg.conformance import SHIPPED, ConformanceError, check_bad_message, check_run, count, differences
+from secagg.conformance import SHIPPED, ConformanceError, check_bad_message, check_run, count, differences, main
 from secagg.errors import LocalProtocolError
 
 PUBLISHED = Path(__file__).resolve().parents[1] / "vectors"
@@ -32,6 +32,7 @@ def test_the_shipped_vectors_are_reproduced() -> None:
         ("committee.client.seed_commitment", lambda digest, client, place, seed: seed, "committee/committee_dropout"),
         ("committee.helper.mask_seed", lambda digest, client, place, seed: seed, "committee/committee_signed"),
         ("committee.client.number", lambda party: bytes(4), "committee/committee_signed"),
+        ("mean.finest_scale", lambda most, room: 3, "mean/nearest"),
     ],
 )
 def test_what_a_changed_library_does_not_reproduce_is_named(
@@ -39,6 +40,17 @@ def test_what_a_changed_library_does_not_reproduce_is_named(
 ) -> None:
     monkeypatch.setattr(f"secagg.{where}", other)
     assert named in differences(PUBLISHED)
+
+
+def test_the_command_names_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An implementer's folder of another mean, and a folder of nothing."""
+    assert main([]) == 0
+    shutil.copytree(PUBLISHED / "mean", tmp_path / "mean")
+    path = tmp_path / "mean" / "nearest.json"
+    path.write_text(path.read_text().replace('"max_weight": 70', '"max_weight": 71'))
+    assert main([str(tmp_path)]) == 1
+    assert "mean/nearest: ConformanceError: layout: not as published" in capsys.readouterr().out
+    assert main([str(tmp_path / "nothing")]) == 1
 
 
 def read(name: str) -> dict[str, Any]:

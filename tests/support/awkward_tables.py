@@ -109,12 +109,25 @@ FILES = [
     File("R's write.table", '"age" "chol" "sex" "outcome"\n"1" 61 200.5 "f" "no"\n"2" 57 NA "m" "yes"\n"3" 73 1180.25 "f" "yes"\n', "looks separated by blanks", 'separator = " "\nskip_lines = 1\nnames = ["row", "age", "chol", "sex", "outcome"]'),
     File("a separator behind rows alone", swap((",no\n", ",no,\n"), (",yes\n", ",yes,\n")), "one value more than there are names, at their end, empty", 'skip_lines = 1\nnames = ["age", "chol", "sex", "outcome", "nothing"]'),
     File("rows of different length", swap(("200.5", "200,5")), "1 of 3 rows have another number"),
-    File("a total below", BASE + "Total,,,3\n", "column age needs a finite number, and 1 of 4 rows have another text: they are texts"),
+    File("a total below", BASE + "Total,,,3\n", "1 of 4 rows have another text: it is the last row: if it holds a total or a remark"),
     File("each line in quotation marks", "".join(f'"{line}"\n' for line in BASE.splitlines()), "each line in quotation marks as a whole"),
     File("other quotation marks", swap(("f,", "'f',"), ("m,", "'m',")), "column sex needs one of f, m", "quote = \"'\""),
     File("a quotation mark that is a text", swap(("age", "note,age"), ("61", '"tube,61'), ("57", ",57"), ("73", ",73")), "line 2: it must be CSV in UTF-8", 'quote = ""'),
     File("cut off", gzip.compress(BASE.encode())[:-12], "cut off", suffix=".csv.gz"),
     File("nothing", "", "needs each column of the schema once"),
+    File("carets", BASE.replace(",", "^"), "looks separated by carets", 'separator = "^"'),
+    File("groups of columns above their names", "Person,,,State\n" + BASE, r"names of its columns in line 2: state skip_lines = 1", "skip_lines = 1"),
+    File("names again below", BASE + BASE, "line 5, repeats the names of the columns"),
+    File("a remark below", BASE + "(3 rows)\n", "line 5: 4 values are needed"),
+    File("backslashes before quotation marks", swap(("age", "name,age"), ("61", '"A \\"B\\" C, D",61'), ("57", "\\N,57"), ("73", ",73")), "has backslashes before quotation marks", "escape = '\\'"),
+    File("packed, without the ending", gzip.compress(BASE.encode()), "is packed: let its name end in .csv.gz"),
+    File("an archive", b"PK\3\4" + BASE.encode(), "is a ZIP archive or a workbook"),
+    File("an old workbook", b"\xd0\xcf\x11\xe0" + BASE.encode(), "is a workbook of an old spreadsheet"),
+    File("a web page", "<!DOCTYPE html>\n<table><tr><td>age</td></tr></table>", "is a web page or XML"),
+    File("a dump", "INSERT INTO heart VALUES (61,200.5,'f','no');\n", "is a dump of SQL"),
+    File("JSON", '[{"age": 61, "sex": "f"}]', "is JSON"),
+    File("ARFF", "@relation heart\n@data\n61,200.5,f,no\n", "is ARFF"),
+    File("signs that nobody sees", swap(("f,no", "f\0,\u00adno"), ("61", "\u200e61"))),
     # named otherwise
     File("names in capitals", swap(("age", "AGE")), 'another spelling. State name = "AGE"', '[columns.age]\nname = "AGE"'),
     File("names with blanks", swap(("age", " age "))),
@@ -137,6 +150,9 @@ FILES = [
     File("dates", swap(("61", "1961-03-02")), "they are dates or times"),
     File("dates of Europe", swap(("61", "02.03.1961")), "they are dates or times"),
     File("times", swap(("61", "12:30")), "they are dates or times"),
+    File("money", swap(("200.5", "$200.5")), "a unit or a remark behind the number"),
+    File("more digits than a number holds", swap(("61", "9007199254740993")), "whole numbers of more digits than float64 holds"),
+    File("as many digits as a number holds", swap(("61", "9007199254740992")), None, '[columns.age]\nrecode = { "9007199254740992" = "61" }'),
     File("infinity", swap(("200.5", "inf")), "infinite"),
     File("a sign behind", swap(("200.5", "200.5-")), "sign behind them"),
     File("an accountant's minus", swap(("200.5", "(200.5)")), "sign behind them, or brackets"),
@@ -145,7 +161,7 @@ FILES = [
     # missing otherwise
     *(
         File(f"{code} for missing", swap(("NA", code)), re.escape(f"they are {code}, as people write what is missing"), f"[columns.chol]\nmissing = ['{code}']")
-        for code in ("?", ".", "n/a", "NaN", "NULL", "None", "#N/A", "#DIV/0!", "unknown", "k.A.", "\\N", "-")
+        for code in ("?", ".", "n/a", "NaN", "NULL", "None", "#N/A", "#DIV/0!", "unknown", "k.A.", "\\N", "-", "–", ".A", "._")
     ),
     File("na for NA", swap(("NA", "na"))),
     File("-9 for missing", swap(("NA", "-9")), None, '[columns.chol]\nmissing = ["-9"]'),
@@ -154,6 +170,7 @@ FILES = [
     File("a code in all columns", swap(("NA", "999")), None, 'missing = ["999"]'),
     File("a missing target", swap(("f,no", "f,")), r"it is missing in 1 of 3 rows\. Repair the table or leave these rows out of it$"),
     # classes written otherwise
+    File("a mark or nothing for classes", swap((",f,", ",x,"), (",m,", ",,")), "column sex needs", '[columns.sex]\nrecode = { "x" = "f", "" = "m" }'),
     File("codes for classes", swap((",f,", ",2,"), (",m,", ",1,")), "they are numbers, codes perhaps: state recode", '[columns.sex]\nrecode = { "1" = "m", "2" = "f" }'),
     File("codes as reals", swap((",f,", ",2.0,"), (",m,", ",1.0,")), "they are numbers, codes perhaps", '[columns.sex]\nrecode = { "1" = "m", "2" = "f" }'),
     File("words for classes", swap((",f,", ",Frau,"), (",m,", ",Mann,")), "they are other texts: state recode", '[columns.sex]\nrecode = { Frau = "f", mann = "m" }'),

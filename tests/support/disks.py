@@ -11,20 +11,28 @@ import pytest
 
 
 @contextmanager
-def small_disk(folder: Path, n_bytes: int) -> Iterator[None]:
-    """Mount a disk of so many bytes at a folder, which is made; skip the test where this user may not."""
+def mounted(folder: Path, n_bytes: int) -> Iterator[bool]:
+    """Mount a disk of so many bytes at a folder, which is made; False where this user may not."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     options = f"size={n_bytes},mode=0700"
-    if _run("mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)):
-        pytest.skip("only root may mount a disk")
+    is_there = not _run("mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder))
     try:
-        yield
+        yield is_there
     finally:
-        assert not _run("umount", "-l", str(folder))
+        assert not is_there or not _run("umount", "-l", str(folder))
 
 
-def make_read_only(folder: Path) -> None:
-    assert not _run("mount", "-o", "remount,ro", str(folder))
+@contextmanager
+def small_disk(folder: Path, n_bytes: int) -> Iterator[None]:
+    """As ``mounted``; skip the test where this user may not."""
+    with mounted(folder, n_bytes) as is_there:
+        if not is_there:
+            pytest.skip("only root may mount a disk")
+        yield
+
+
+def make_read_only(folder: Path, *, is_over: bool = False) -> None:
+    assert not _run("mount", "-o", f"remount,{'rw' if is_over else 'ro'}", str(folder))
 
 
 def fill(folder: Path, *, but: int = 0) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,7 +52,8 @@ class AllSums(ExposureAttack[Floats]):
         assert seen.learner is not None
         far, near = np.flatnonzero(known.rows.outlying), np.flatnonzero(~known.rows.outlying)
         asked = np.concatenate([rng.permutation(far)[: ASKED // 2], rng.permutation(near)[: ASKED // 2]])
-        some, public_rows = known.candidates.taken(asked), known.public.taken(np.arange(min(ASKED, len(known.public))))
+        some = list(singles(known.candidates.taken(asked)))  # each remembers its layers from one sum to the next
+        public_rows = list(singles(known.public.taken(np.arange(min(ASKED, len(known.public))))))
         total = np.zeros(len(asked))
         for number, one in enumerate(seen.sums):
             vector = seen.read(number)
@@ -73,10 +75,10 @@ class AllSums(ExposureAttack[Floats]):
         return score_members(guess[asked], few, rng)
 
 
-def _layer(learner: AnalyticLearner[Any], model: Any, rows: ClientRows) -> tuple[Floats, NDArray[np.bool_]]:
+def _layer(learner: AnalyticLearner[Any], model: Any, rows: Sequence[ClientRows]) -> tuple[Floats, NDArray[np.bool_]]:
     """Return what each row adds to a sum, as a row of that layer, and whether the sum's format takes it."""
     found = list[Floats | None]()
-    for row in singles(rows):
+    for row in rows:
         try:
             found.append(_row_of(pooled(learner.client_statistics(model, row)).gram))
         except AnalyticError:

@@ -66,12 +66,15 @@ ATTACK = Collusion()
 def by_coalition(bench: Bench, mode: Mode, n_clients: int) -> Iterator[CoalitionScore]:
     """What each coalition makes of the messages of the clients outside it, wherever in the cohort its members sit.
 
-    Of two sums, in one of which clients are lost.
+    Of two sums, in one of which clients are lost. The server alone also attacks a sum for each client in which that
+    one comes late: its masks with others are revealed, and its own one must hold.
     """
-    cohorts = [bench.cohort(n_clients) for _ in range(2)]
-    sums = [bench.run(mode, bench.vectors(cohorts[0])), bench.run_with_dropouts(mode, bench.vectors(cohorts[1]))]
-    runs = [who_spoke(cohort, recorded) for cohort, recorded in zip(cohorts, sums, strict=True)]
+    cohort = bench.cohort(n_clients)
+    vectors = bench.vectors(cohort)
+    sums = [bench.run(mode, vectors), *(bench.run_with_dropouts(mode, vectors, late) for late in cohort)]
+    every = [who_spoke(cohort, recorded) for recorded in sums]
     for name, should_break, seats in _coalitions(sums[0].protocol, bench):
+        runs = every if seats[0].server and not seats[0].parties else every[:2]
         scores = [
             attacked(
                 ATTACK,

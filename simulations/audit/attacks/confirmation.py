@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from analytic_secagg.modes import Mode
+from analytic_secagg.modes import MODES, Mode
 from secagg.config import free_numbers
 from secagg.encoder import EncodedSum
 from secagg.encryption.adversary import NoiseOfSum
@@ -62,6 +62,10 @@ class Confirmation(Attack):
             truth = bench.truth(np.concatenate(list(cohort.values())), sums[-1].released().total)
             scores.append(attacked(self, Exposure.of(sums, coalition=holder), known, truth, bench.rng))
         return Outcome(score=Score.pooled(scores))
+
+    def control(self, bench: Bench, trials: int) -> Score | None:
+        """Ask the noise of CKKS sums, which gives guesses away."""
+        return self.play(bench, MODES["ckks"], 3).score
 
     def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> list[bool]:
         """Whether the noise of all sums together leans towards each of the vectors that it was handed."""

@@ -1,4 +1,4 @@
-"""What a difference shows: of two totals, of a total and one's own part, of two uploads, of a model and a dead one."""
+"""What a difference shows: of two totals, of two uploads, of a model and a dead one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from simulations.audit.exposure import Exposure
 from simulations.audit.knowledge import Known
 from simulations.audit.population import Truth
 from simulations.audit.view import (
-    Coalition,
     Reading,
     RecordedSum,
     record_sum,
@@ -39,15 +38,7 @@ from simulations.audit.view import (
 from simulations.audit.workbench import Bench
 
 
-class _OfTotals(VectorGuesser, VictimAttack[IntVector | None]):
-    """An attack on totals, which are meant to be seen: no mode hides anything from it."""
-
-    def expected(self, mode: Mode | None) -> Expectation | None:
-        """It wins in every mode."""
-        return None if mode is None else Expectation.LEAKS
-
-
-class Differencing(_OfTotals):
+class Differencing(VectorGuesser, VictimAttack[IntVector | None]):
     """The target was in the first sum and not in the second; everybody else was in both with the same rows."""
 
     name = "differencing"
@@ -57,6 +48,10 @@ class Differencing(_OfTotals):
         "statistics. No mask helps, since both totals are meant to be seen. Success: every number exact. Chance: less "
         "than naming one row out of the pool."
     )
+
+    def expected(self, mode: Mode | None) -> Expectation | None:
+        """It wins in every mode, since totals are meant to be seen."""
+        return None if mode is None else Expectation.LEAKS
 
     def sums(self, bench: Bench, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> tuple[RecordedSum, ...]:
         """Return two sums, the second without the victim, who did not show up."""
@@ -68,30 +63,6 @@ class Differencing(_OfTotals):
         """The first total less the second."""
         first, second = seen.read(0), seen.read(1)
         return None if first is None or second is None else first - second
-
-
-class InsiderDifferencing(_OfTotals):
-    """FedHiP hands every client the total; a client takes its own part off. Of two clients, that leaves the other."""
-
-    name = "insider_differencing"
-    former_name = "own_part"
-    title = "The other client, when clients receive the total (FedHiP)"
-    explanation = (
-        "FedHiP gives every client the total. A client that subtracts its own part knows the sum of all others; in a "
-        "cohort of two that is the other client. Success: every number exact. Chance: less than naming one row out of "
-        "the pool."
-    )
-
-    cohort_size = 2
-    coalition = Coalition(name="another client", parties=frozenset({1}), given_total=True)
-
-    def sums(self, bench: Bench, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> tuple[RecordedSum, ...]:
-        """Return one sum, of the insider and the victim."""
-        return (bench.run(mode, vectors),)
-
-    def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> IntVector | None:
-        """The total less everything that the coalition put in."""
-        return seen.read()
 
 
 @dataclass(frozen=True)
@@ -247,4 +218,4 @@ def dead_vector(vector: IntVector) -> IntVector:
     return dead
 
 
-DIFFERENCING, INSIDER, REUSE, DIFFERENT_MODELS = Differencing(), InsiderDifferencing(), MaskReuse(), DifferentModels()
+DIFFERENCING, REUSE, DIFFERENT_MODELS = Differencing(), MaskReuse(), DifferentModels()

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -18,12 +18,12 @@ from analytic_secagg.modes import Mode
 from secagg import MaskedSum, PartyId
 from secagg.committee.adversary import opened_boxes
 from secagg.committee.protocol import CommitteeSum
-from secagg.entropy import Entropy, os_entropy
+from secagg.entropy import Entropy, InsecureSeededEntropy, os_entropy
 from secagg.masked.adversary import revealed_self_masks
 from secagg.primitives.shamir import SECRET_BYTES
 from secagg.sums import CoalitionView
 from secagg.wire import payload_of
-from simulations.audit.attack import Expectation, SentAttack, in_the_clear
+from simulations.audit.attack import FEW_CLIENTS, MASKED, Expectation, SentAttack, in_the_clear
 from simulations.audit.attacks.mask_words import WORD, Words, repeats, words_of
 from simulations.audit.evaluate import Score
 from simulations.audit.view import Coalition, RecordedSum, read_integers
@@ -58,6 +58,13 @@ class DrawnSecrets(SentAttack):
     def expected(self, mode: Mode | None) -> Expectation | None:
         """Where messages hide something, secrets must."""
         return None if mode is None or in_the_clear(mode) else Expectation.HIDDEN
+
+    def control(self, bench: Bench, trials: int) -> Score | None:
+        """Look at two sums in which all parties draw from a seeded generator, the same bytes each time."""
+        cohort = bench.cohort(FEW_CLIENTS)
+        seeded = (replace(bench, entropy=InsecureSeededEntropy(0, "drawn again")) for _ in range(2))
+        runs = [(cohort, one.run(MASKED, one.vectors(cohort))) for one in seeded]
+        return self.against_messages(bench, runs)
 
     def against_messages(self, bench: Bench, runs: list[Run]) -> Score:
         """One trial a client, one each for the generator, here and in other processes, for seeds and for keys."""

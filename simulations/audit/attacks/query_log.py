@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from secagg.sums import PartySecrets
 from simulations.audit.attack import (
     MASKED,
     PROBE,
-    VICTIM,
     Attack,
     Expectation,
     Outcome,
@@ -28,92 +27,96 @@ from simulations.audit.evaluate import Score
 from simulations.audit.view import Overlooked, RecordedSum, record_sum
 from simulations.audit.workbench import Bench, Cohort
 
-COHORT, NEVER = 5, 1e-12
+NEVER = 1e-12
 
-COHORTS, FEW_ROWS = 3, 8
-"""How many cohorts are tried, and rows of a client of them, so that small data sets have enough."""
+FEW_ROWS = 8
+"""Of a client, so that small data sets have enough."""
 
-GROUP = 4
-"""Clients of each group that a total is made with: more than a site's policy asks that totals differ by."""
+TARGET, GROUP = 1, 4
+"""The attacked client; and clients of each of the two groups beside it, more than a site's policy asks that totals
+differ by."""
 
 
-class _AgainstQueryLogs(Attack):
-    """An attack on further totals, against sites that remember the earlier ones."""
+class QueryLogDifferencing(Attack):
+    """A server that makes further totals of the same rows, against sites that remember the earlier ones."""
+
+    name = "query_log_differencing"
+    former_name = "journal_differencing"
+    title = "One client, from further totals of the same rows, where sites keep query logs"
+    explanation = (
+        "The server makes a sum, and a further one in which it calls the target lost, once of the same learner and "
+        "once of another; or three sums of two groups of clients, the target beside each and in none. All sites sign "
+        "and keep query logs; once, where clients are gone by then, helpers alone do. Success: a difference of totals "
+        "is the target's vector, every number exact. Chance: none."
+    )
 
     def expected(self, mode: Mode | None) -> Expectation | None:
         """Return that query logs must hide what totals would show, wherever a message hides something."""
         return None if mode is None or in_the_clear(mode) else Expectation.HIDDEN
 
-
-class QueryLogDifferencing(_AgainstQueryLogs):
-    """A server that calls the target lost in a second sum of the same rows, against sites that remember the first."""
-
-    name = "query_log_differencing"
-    former_name = "journal_differencing"
-    title = "One client, from two totals that differ by it, where sites keep query logs"
-    explanation = (
-        "The server makes a sum, and a further one of the same rows in which it calls the target lost, once of the "
-        "same learner and once of another. All sites sign and keep query logs; once, where clients are gone by then, "
-        "helpers alone do. Success: the difference of both totals is the target's vector, every number exact. Chance: "
-        "none."
-    )
-
     def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
-        """Attack a cohort each for the same learner, for another one, and where helpers alone keep query logs."""
+        """Make each series of totals of a cohort of its own, and one where helpers alone keep query logs."""
         assert mode is not None
-        scores = []
-        plans = [(bench.context, True), (bytes(len(bench.context)), True)] * 2
+        won = [_is_isolated(bench, mode, totals) for totals in (LOST, ANOTHER_LEARNER, GROUPS)]
         if mode.helper and not mode.guarantee(PROBE).messages_after_vector:  # else clients see survivors, and decide
-            plans.append((bench.context, False))
-        for context, at_clients in plans:
-            cohort = bench.cohort(COHORT, FEW_ROWS)
-            with ExitStack() as stack:
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="audit-")))
-                sites = _Sites(bench=bench, mode=mode, cohort=cohort, folder=folder, stack=stack)
-                sites.at_clients = at_clients
-                first, second = sites.sum(bench.context), sites.sum(context, lost=VICTIM)
-            hit = False
-            if first.result is not None and second.result is not None:
-                hit = np.array_equal(first.result.total - second.result.total, first.inputs[VICTIM])
-            scores.append(Score(hits=int(hit), trials=1, chance=NEVER))
-        return Outcome(score=Score.pooled(scores))
-
-
-class SeveralTotals(_AgainstQueryLogs):
-    """A server that makes three totals of three groups of clients, the target alone in one of the groups."""
-
-    name = "several_totals"
-    title = "One client, from three totals of different cohorts, where sites keep query logs"
-    explanation = (
-        "The target is in two sums, each with another group of clients, and both groups are in a third: the first two "
-        "totals less the third are twice the target's vector, though any two of them differ by several clients. All "
-        "sites sign and keep query logs. Success: the target's vector, every number exact. Chance: none."
-    )
-
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
-        """Attack several cohorts, each by sums of parts of it."""
-        assert mode is not None
-        won = [_is_isolated(bench, mode, remember=True) for _ in range(COHORTS)]
+            won.append(_is_isolated(bench, mode, LOST, at_clients=False))
         return Outcome(score=Score(hits=sum(won), trials=len(won), chance=NEVER))
 
     def control(self, bench: Bench, trials: int) -> Score | None:
         """Attack sites that keep no query log."""
-        won = [_is_isolated(bench, MASKED, remember=False) for _ in range(2)]
+        won = [_is_isolated(bench, MASKED, totals, at_clients=False, at_helpers=False) for totals in (LOST, GROUPS)]
         return Score(hits=sum(won), trials=len(won), chance=NEVER)
 
 
-def _is_isolated(bench: Bench, mode: Mode, *, remember: bool) -> bool:
-    """Return whether three totals of one cohort show the target's vector."""
-    cohort = bench.cohort(1 + 2 * GROUP, FEW_ROWS)
-    target, first, second = 1, range(2, 2 + GROUP), range(2 + GROUP, 2 + 2 * GROUP)
-    cohorts = ((target, *first), (target, *second), (*first, *second))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """One of several totals of the same rows.
+
+    Args:
+        counts: how often it is added, to get a multiple of the target's vector.
+        groups: the groups that are asked beside the target, 1 and 2.
+        of_target: whether the target is asked.
+        loses_target: whether the server calls it lost.
+        other_learner: whether the sum is said to be of another learner.
+    """
+
+    counts: int
+    groups: tuple[int, ...] = (1,)
+    of_target: bool = True
+    loses_target: bool = False
+    other_learner: bool = False
+
+
+LOST = Total(counts=1), Total(counts=-1, loses_target=True)
+ANOTHER_LEARNER = Total(counts=1), Total(counts=-1, loses_target=True, other_learner=True)
+GROUPS = Total(counts=1), Total(counts=1, groups=(2,)), Total(counts=-1, groups=(1, 2), of_target=False)
+
+
+def _is_isolated(
+    bench: Bench, mode: Mode, totals: tuple[Total, ...], *, at_clients: bool = True, at_helpers: bool = True
+) -> bool:
+    """Return whether totals of one cohort show the target's vector."""
+    groups = {1: tuple(range(2, 2 + GROUP)), 2: tuple(range(2 + GROUP, 2 + 2 * GROUP))}
+    others = {place for one in totals for place in one.groups}
+    cohort = bench.cohort(1 + GROUP * max(others), FEW_ROWS)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="audit-")))
         sites = _Sites(bench=bench, mode=mode, cohort=cohort, folder=folder, stack=stack)
-        sites.at_clients = sites.at_helpers = remember
-        sums = [sites.sum(bench.context, clients=clients) for clients in cohorts]
-    totals = [one.result.total for one in sums if one.result is not None]
-    return len(totals) == len(sums) and np.array_equal(totals[0] + totals[1] - totals[2], 2 * sums[0].inputs[target])
+        sites.at_clients, sites.at_helpers = at_clients, at_helpers
+        sums = [
+            sites.sum(
+                bytes(len(bench.context)) if one.other_learner else bench.context,
+                (TARGET,) * one.of_target + tuple(party for place in one.groups for party in groups[place]),
+                lost=TARGET if one.loses_target else None,
+            )
+            for one in totals
+        ]
+    released = [one.result.total for one in sums if one.result is not None]
+    if len(released) < len(sums):
+        return False
+    times = sum(one.counts * (one.of_target and not one.loses_target) for one in totals)
+    found = sum(one.counts * total for one, total in zip(totals, released, strict=True))
+    return np.array_equal(found, times * sums[0].inputs[TARGET])
 
 
 class _Sites:
@@ -124,11 +127,9 @@ class _Sites:
         self.at_clients = self.at_helpers = True
         self._identity_of, self._logs = lru_cache(maxsize=None)(fresh_identity), dict[PartyId, QueryLog]()
 
-    def sum(
-        self, context: bytes, *, lost: PartyId | None = None, clients: tuple[PartyId, ...] | None = None
-    ) -> RecordedSum:
-        """Return one sum, of all clients or some, in which the server loses a vector that it saw."""
-        bench, clients = self._bench, clients or tuple(self._cohort)
+    def sum(self, context: bytes, clients: tuple[PartyId, ...], *, lost: PartyId | None) -> RecordedSum:
+        """Return one sum of some clients, in which the server loses a vector that it saw."""
+        bench = self._bench
         parties = bench.parties(self._mode, clients, identity_of=self._identity_of, context=context)
         secrets = {
             party: self._remembering(parties, party, own) if party in {*clients, *parties.helpers} else own
@@ -159,4 +160,4 @@ class _Sites:
         return self._logs[party]
 
 
-DIFFERENCING, SEVERAL_TOTALS = QueryLogDifferencing(), SeveralTotals()
+ATTACK = QueryLogDifferencing()

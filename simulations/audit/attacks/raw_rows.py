@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from simulations.audit.attack import ANY_SUM, ExposureAttack, Limit, NotTriedError, Unit
-from simulations.audit.attacks.rows import rebuilt_rows
+from analytic.afl import AFL
+from analytic.random_map import RandomMap
+from simulations.audit.attack import ANY_SUM, ExposureAttack, Limit, NotTriedError, Unit, on_a_total
+from simulations.audit.attacks.rows import MAX_ROWS, rebuilt_rows
 from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Exposure
 from simulations.audit.knowledge import Knowledge, Known
 from simulations.audit.population import Truth
+from simulations.audit.workbench import Bench
 
 Floats = NDArray[np.float64]
 
 RIDGE = 1e-6
 """Of the decoder, in units of the mean squared length of a mapped row."""
+
+MAPPED, FEW_ROWS = 256, 8
+"""Random features, and rows of each of two clients, of the total that must give its rows away."""
 
 
 class RawRows(ExposureAttack[Floats | None]):
@@ -33,6 +41,20 @@ class RawRows(ExposureAttack[Floats | None]):
     needs = Knowledge.PUBLIC_ROWS
     unit = Unit.ROW
     limit = Limit.REBUILT_ROWS
+
+    def control(self, bench: Bench, trials: int) -> Score | None:
+        """Decode a total of few rows behind random features."""
+        data, public = bench.population.dataset, bench.population.public_rows.features
+        bound = float(np.abs(public).max(initial=0.0)) or 1.0
+        learner = AFL(
+            n_features=data.n_features,
+            n_targets=data.n_classes,
+            feature_format=bench.feature_format,
+            max_rows=MAX_ROWS,
+            lift=RandomMap(n_features=data.n_features, n_columns=MAPPED, feature_bound=bound, fraction_bits=8),
+            clip=True,
+        )
+        return on_a_total(self, replace(bench.under(learner), rows_per_client=FEW_ROWS), 2)
 
     def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> Floats | None:
         """Return the decoded rows; None where no mapped ones come out.

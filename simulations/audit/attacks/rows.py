@@ -1,4 +1,4 @@
-"""All rows of a client: from the lattice that its exact Gram is the Gram of, and one by one where they stand alone."""
+"""All rows of a client, from the lattice that its exact Gram is the Gram of."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def rebuild(reading: Reading) -> RebuiltRows | None:
 
 def rebuilt_rows(reading: Reading) -> RebuiltRows | None:
     """Return the rows behind exact statistics, class by class where a sum has them apart; see ``rebuild``."""
-    return _class_by_class(rebuild, reading)
+    return class_by_class(rebuild, reading)
 
 
-def _class_by_class(read: Callable[[Reading], RebuiltRows | None], reading: Reading) -> RebuiltRows | None:
+def class_by_class(read: Callable[[Reading], RebuiltRows | None], reading: Reading) -> RebuiltRows | None:
     """What there is to be read of each class, where a sum has them apart: fewer rows, and as many features."""
     if not reading.classes:
         return read(reading)
@@ -168,43 +168,6 @@ def _rows_of(images: Integers, n_classes: int, scale: int, reading: Reading) -> 
     return RebuiltRows(rows=found, labels=np.array(labels, dtype=np.int64), certified=certified)
 
 
-def peel(reading: Reading) -> RebuiltRows:
-    """All rows that come off, certified if nothing is left.
-
-    For features x >= 0: (sum_c H_vc)^2 = G_vv says that only one row has anything in feature v. That row is then column
-    v of G divided by its entry; once it is known it is taken off, and others become alone. Where features have signs it
-    is no proof that a row is alone, and a good guess all the same.
-    """
-    gram, cross = reading.gram.copy(), reading.cross.copy()
-    rows, labels = [], []
-    while (found := _first_alone(gram, cross)) is not None:
-        row, label = found
-        gram -= np.outer(row, row)
-        cross[:, label] -= row
-        rows.append(row)
-        labels.append(label)
-    return RebuiltRows(
-        rows=np.array(rows, dtype=np.int64).reshape(len(rows), len(gram)),
-        labels=np.array(labels, dtype=np.int64),
-        certified=bool(rows) and not gram.any() and not cross.any(),
-    )
-
-
-def _first_alone(gram: IntMatrix, cross: IntMatrix) -> tuple[IntMatrix, int] | None:
-    sums, is_signed = cross.sum(axis=1), bool((cross < 0).any())
-    alone = (sums != 0) & (np.abs(sums) < 2**31) & (sums * sums == gram.diagonal())
-    for feature in np.flatnonzero(alone):
-        entry, row = int(sums[feature]), gram[:, feature]
-        if (row % entry).any() or np.count_nonzero(cross[feature]) != 1:
-            continue
-        row = row // entry
-        label = int(np.argmax(np.abs(cross[feature])))
-        fits = is_signed or ((row >= 0).all() and (row <= cross[:, label]).all())
-        if fits and (row * row <= gram.diagonal()).all():
-            return row, label
-    return None
-
-
 LATTICE_ROWS = ReadingAttack(
     name="lattice_rows",
     title="All rows of a small client",
@@ -218,20 +181,4 @@ LATTICE_ROWS = ReadingAttack(
     sees=ANY_SUM,
     unit=Unit.ROW,
     limit=Limit.REBUILT_ROWS,
-)
-
-PEELING = ReadingAttack(
-    name="peeling",
-    title="Rows that are alone in a feature, one after the other",
-    explanation=(
-        "Where only one row has anything in a feature, that feature's column of the Gram matrix is the row. Taken off, "
-        "it uncovers the next. SAFLe's buckets make many rows alone. Success: a row and its label, every number exact. "
-        "Chance: less than naming one row of the pool."
-    ),
-    read=lambda reading, rows: _class_by_class(peel, reading),
-    scored=score_rows,
-    sees=ANY_SUM,
-    unit=Unit.ROW,
-    limit=Limit.REBUILT_ROWS,
-    sure=False,  # even in the clear it needs features that are mostly zero
 )

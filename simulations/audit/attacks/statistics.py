@@ -1,4 +1,4 @@
-"""Four questions that the statistics of a client answer outright, as long as its rows are linearly independent."""
+"""Three questions that the statistics of a client answer outright, as long as its rows are linearly independent."""
 
 from __future__ import annotations
 
@@ -75,17 +75,6 @@ LABEL_HISTOGRAM = ReadingAttack(
     read=_histogram,
     scored=scored(lambda truth: {0: np.bincount(truth.labels, minlength=truth.n_classes)}, _likeliest),
     sees=ANY_SUM,
-)
-
-ROW_COUNT = ReadingAttack(
-    name="row_count",
-    title="How many rows a client holds",
-    explanation=(
-        "The rank of the Gram matrix is the number of rows, even where that number is not sent. Success: the exact "
-        "number. Chance: one of the numbers of rows that clients of this audit may hold, all equally likely."
-    ),
-    read=lambda reading, rows: {0: reading.rank},
-    scored=scored(lambda truth: {0: len(truth.rows)}, lambda truth: 1 / truth.row_counts),
 )
 
 CLASS_MEANS = ReadingAttack(

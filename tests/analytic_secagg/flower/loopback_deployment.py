@@ -113,16 +113,17 @@ class Deployment:
         name: str = "",
         key: str = "",
         flags: str = "",
+        config: str = "",
         extra: Mapping[str, str] | None = None,
         command: str = WARM,
     ) -> int:
-        """A SuperNode of a site, under another name or with another key if wanted; the port of its runtime API."""
-        port = reserve_port()
+        """A SuperNode of a site, under another name or with another key or node-config; the port of its runtime API."""
+        port, config = reserve_port(), config or f'site="{self.folder}/{site}/site.toml"'
         self.start(
             name or site,
             f"{command}supernode --superlink {self.address} --root-certificates tls/ca.crt "
             f"--auth-supernode-private-key {key or site + '/node'} --host 127.0.0.1 --port {port} "
-            f"--node-config 'site=\"{self.folder}/{site}/site.toml\"' {flags}",
+            f"--node-config '{config}' {flags}",
             extra,
         )
         return port

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analytic_secagg.__main__ import COMMANDS as OF_ALL
+from analytic_secagg.__main__ import SECTIONS
 from analytic_secagg.flower.__main__ import COMMANDS
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.server.server_file import ServerFile
@@ -30,10 +30,14 @@ def toml_block(first: str) -> str:
 
 
 def test_every_command_exists() -> None:
-    named = set(re.findall(r"python -m analytic_secagg\.flower ([a-z-]+)", TEXT))
+    named = set(re.findall(r"(?:python -m analytic_secagg\.flower|analytic-secagg flower) ([a-z-]+)", TEXT))
     assert named == {command.name for command in COMMANDS}
-    of_sites = set(re.findall(r"python -m analytic_secagg ([a-z-]+)", TEXT))
-    assert {command.name for command in OF_SITES} <= of_sites <= {command.name for command in OF_ALL}
+    of_sites = set(re.findall(r"(?:python -m analytic_secagg|analytic-secagg(?! flower)) ([a-z-]+)", TEXT))
+    assert (
+        {command.name for command in OF_SITES}
+        <= of_sites
+        <= {one.name for section in SECTIONS.values() for one in section}
+    )
 
 
 def test_every_setting_is_explained_and_in_the_template() -> None:

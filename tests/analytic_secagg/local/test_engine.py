@@ -18,14 +18,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
 from analytic_secagg.datasets import bundled
+from analytic_secagg.local import node, server
 from analytic_secagg.local.deployment import LocalDeployment, _write_tls
-from analytic_secagg.local.frames import HOST, MAX_BYTES, receive_frame, send_frame
+from analytic_secagg.local.frames import HOST, MAX_BYTES, PING, receive_frame, send_frame
 from analytic_secagg.local.server import SocketTransport, server_tls
 from analytic_secagg.local.server import main as run_server
 from analytic_secagg.server.run_settings import template_settings
@@ -67,7 +69,7 @@ def test_a_letter_is_not_dropped_by_a_node_that_is_quick(transport: SocketTransp
     """A node's thread drops a letter whose ticket is not open, so the ticket must be open before it has the letter."""
 
     class Reader(queue.SimpleQueue):  # type: ignore[type-arg]
-        def put(self, letter: tuple[str, str, bytes], *more: object) -> None:
+        def put(self, letter: tuple[str, str, bytes, float], *more: object) -> None:
             was_open.append(transport._answers.is_expected(letter[0]))
 
     was_open: list[bool] = []
@@ -147,6 +149,32 @@ def test_a_node_whose_process_ended_is_not_there_from_then_on(folder: Path, tran
             wait_for(lambda: transport.nodes() == [1])
             assert transport.nodes() == [1]
         assert transport.nodes() == []
+
+
+def test_a_half_open_connection_is_given_up_on_both_sides(
+    folder: Path, transport: SocketTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its other end is silent and does not close, as behind a firewall that forgot it; a node that is there answers."""
+    monkeypatch.setattr(server, "PING_SECONDS", 0.2)
+    with connect(folder, transport, of=SITE) as silent:
+        wait_for(lambda: transport.nodes() == [1])
+        wait_for(lambda: transport.nodes() == [])
+        silent.settimeout(300)
+        assert receive_frame(silent, 3) == [b"", PING, b""]
+    with connect(folder, transport, of=SITE) as good:
+        wait_for(lambda: transport.nodes() == [1])
+        for _ in range(3):
+            ticket, kind, _ = receive_frame(good, 3)
+            assert kind == PING
+            send_frame(good, ticket, b"", b"")
+        assert transport.nodes() == [1]
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        monkeypatch.setattr(node, "SILENT_SECONDS", 0.1)
+        monkeypatch.setattr(sys, "stdin", theirs)
+        silence = SimpleNamespace(fileno=ours.fileno, pending=lambda: 0)
+        with pytest.raises(ConnectionError, match=r"nothing came for 0\.1 seconds"):
+            node._serve(silence, folder)  # type: ignore[arg-type]
 
 
 def wait_for(is_so: Callable[[], object]) -> None:

@@ -52,8 +52,8 @@ class FlareDeployment:
     def kit(self, name: str) -> Path:
         return self.folder / "kits" / "trial" / "prod_00" / name
 
-    def start_server(self) -> None:
-        self._start(SERVER, {SERVER_VARIABLE: str(self.folder / "server" / "server.toml")})
+    def start_server(self, extra: Mapping[str, str] | None = None) -> None:
+        self._start(SERVER, {SERVER_VARIABLE: str(self.folder / "server" / "server.toml"), **(extra or {})})
 
     def start_site(self, name: str) -> None:
         self._start(name, {SITE_VARIABLE: str(self.folder / name / "site.toml")})

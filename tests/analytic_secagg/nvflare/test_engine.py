@@ -20,7 +20,7 @@ from support.rehearsed import by_server, proposal, run_config
 
 from analytic_secagg.nvflare.controller import SumController
 from analytic_secagg.nvflare.executor import SITE_VARIABLE, SumExecutor
-from analytic_secagg.nvflare.wire import TaskTransport, answer_of, pack, unpack
+from analytic_secagg.nvflare.wire import TaskTransport, answer_of, node_of, pack, unpack
 from analytic_secagg.server.exchange import NoReply
 from analytic_secagg.server.server_file import SERVER_VARIABLE
 from analytic_secagg.site.errors import REASONS, Refusal, RunSettingsError, UnreachableError, WireError
@@ -96,20 +96,23 @@ def test_tasks_go_to_their_clients_and_end_at_their_deadline() -> None:
     """One client answers; one fetches its task and is late, so that its answer is for nobody; one is gone."""
     controller, manager, context, engine = running("a", "b")
     transport = TaskTransport(controller, context)
-    assert transport.nodes() == [1, 2]
-    tickets = {node: ticket for ticket, node in transport.send(STEP, {1: b"x", 2: b"y"}, seconds=0.1, number=1).items()}
+    one, two = node_of("a"), node_of("b")
+    assert transport.nodes() == [one, two]
+    told = {one: b"x", two: b"y", node_of("c"): b"z"}
+    tickets = {node: ticket for ticket, node in transport.send(STEP, told, seconds=0.1, number=1).items()}
+    assert tickets.keys() == {one, two}, "who is not there gets nothing"
     fetched = [manager.process_task_request(client, engine.new_context()) for client in engine.clients]
     assert [(kind, unpack(data)) for kind, _, data in fetched] == [(STEP, b"x"), (STEP, b"y")]
     submit(manager, engine, 0, fetched[0], b"answer")
-    assert [transport.receive(tickets[1]), transport.receive(tickets[2])] == [b"answer", None]
+    assert [transport.receive(tickets[one]), transport.receive(tickets[two])] == [b"answer", None]
     time.sleep(1.1)
     manager.check_tasks()
     submit(manager, engine, 1, fetched[1], b"late")
-    assert [transport.receive(tickets[1]), transport.receive(tickets[2])] == [
+    assert [transport.receive(tickets[one]), transport.receive(tickets[two])] == [
         None,
         NoReply("no answer before the deadline"),
     ]
-    again = [ticket for _ in range(2) for ticket in transport.send(STEP, {2: b"z"}, seconds=60, number=2)]
+    again = [ticket for _ in range(2) for ticket in transport.send(STEP, {two: b"z"}, seconds=60, number=2)]
     controller.cancel_all_tasks(fl_ctx=context)
     manager.check_tasks()
     assert [transport.receive(ticket) for ticket in again] == [NoReply("its task ended without an answer")] * 2

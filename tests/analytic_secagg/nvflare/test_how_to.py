@@ -20,7 +20,7 @@ TEXT = (ROOT / "docs" / "how-to" / "deploy-on-nvflare.md").read_text(encoding="u
 
 
 def test_every_command_exists() -> None:
-    named = set(re.findall(r"python -m analytic_secagg\.nvflare ([a-z-]+)", TEXT))
+    named = set(re.findall(r"(?:python -m analytic_secagg\.nvflare|analytic-secagg nvflare) ([a-z-]+)", TEXT))
     assert {"trial", "job", "kit"} <= named <= {command.name for command in COMMANDS}
 
 

@@ -358,13 +358,23 @@ def test_a_site_that_restarts_in_a_later_sum_is_asked_again(trial: Trial, mode: 
     assert charged(trial) == [2] * 5
 
 
-def test_a_site_that_is_gone_for_good_ends_a_later_sum_at_its_deadline(trial: Trial) -> None:
-    settings = {"mode": "masked", "min-survivors": 3, **NOISE}
+@pytest.mark.parametrize("mode", ["masked", "committee", "bfv"])
+def test_a_site_that_stays_away_between_two_sums_costs_nobody_the_run(trial: Trial, mode: str) -> None:
+    """The others would refuse a total without it, after they paid; so the run waits, and goes on when it is back."""
+    settings = {"mode": mode, "min-survivors": 3, **NOISE}
     pin_run(trial, **settings)
     with_budgets(trial)
-    with pytest.raises(SecureSumError):
+    with pytest.raises(UnreachableError, match="clients 3 must be in this sum too"):
         rehearse(trial.folder, run_config(**settings), is_gone=vanishes(3, INVITE, 2))
+    rows = (trial.site(3) / "rows.npz").rename(trial.folder / "elsewhere.npz")
+    with pytest.raises(UnreachableError, match="clients 3 must be in this sum too"):
+        rehearse(trial.folder, run_config(**settings))
+    rows.rename(trial.site(3) / "rows.npz")
     assert [event["survivors"] for event in events(trial) if event["event"] == "sum"] == [[1, 2, 3, 4, 5]]
+    rehearse(trial.folder, run_config(**settings))
+    assert [event["survivors"] for event in events(trial) if event["event"] == "sum"] == [[1, 2, 3, 4, 5]] * 2
+    assert charged(trial) == [2] * 5
+    assert is_wiped(trial)
 
 
 @pytest.mark.parametrize("certified", [True, False])

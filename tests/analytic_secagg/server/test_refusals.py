@@ -37,7 +37,7 @@ from analytic_secagg.trial import OPEN, Trial
 from secagg.dp import Ledger, Release
 from secagg.errors import HelperMissingError, TooFewSurvivorsError
 
-NEW_SESSION = "Start a new session with the parties that are reachable"
+AGAIN = "Start the run again with the same settings once they can be reached: it goes on if it can"
 
 CLOSED = 'configurations = "any"\n'
 """In place of what lets a trial's rows enter any number of totals."""
@@ -64,7 +64,7 @@ def test_who_refuses_by_its_file_is_not_called_unreachable(trial: Trial, mode: s
         assert "Of 5 nodes 0 did not answer, " in said
         assert refused(5, Refusal.NOT_AGREED) in said
     assert REASONS[Refusal.NOT_AGREED] in said
-    assert NEW_SESSION not in said
+    assert AGAIN not in said
 
 
 def test_a_query_log_that_refuses_is_not_called_unreachable(trial: Trial) -> None:
@@ -76,7 +76,7 @@ def test_a_query_log_that_refuses_is_not_called_unreachable(trial: Trial) -> Non
     said = ends(trial)
     assert "Of 5 nodes 0 did not answer, " in said
     assert refused(5, Refusal.DECLINED) in said
-    assert NEW_SESSION not in said
+    assert AGAIN not in said
     assert said == ends(trial), "a new session ends alike"
 
 
@@ -87,7 +87,7 @@ def test_who_is_away_and_who_refuses_are_told_apart(trial: Trial) -> None:
     assert "Of 5 nodes 1 did not answer, " in said
     assert refused(1, Refusal.NOT_AGREED) in said
     assert refused(1, Refusal.FAILED) in said
-    assert said.endswith(NEW_SESSION)
+    assert said.endswith(AGAIN)
 
 
 def test_helpers_that_decline_are_not_called_unreachable(trial: Trial) -> None:
@@ -103,7 +103,7 @@ def test_helpers_that_decline_are_not_called_unreachable(trial: Trial) -> None:
     said = ends(trial, mode="committee")
     assert said.startswith("2 helpers must answer, and 101, 102 did not; no total is released. Of 5 nodes 0 did not")
     assert refused(2, Refusal.DECLINED) in said
-    assert NEW_SESSION not in said
+    assert AGAIN not in said
     assert "Reach them" not in said
 
 
@@ -113,7 +113,7 @@ def test_a_run_that_no_budget_pays_says_so(trial: Trial) -> None:
     rehearse(trial.folder, run_config(**noise))
     said = ends(trial, **noise)
     assert refused(5, Refusal.NO_BUDGET) in said
-    assert NEW_SESSION not in said
+    assert AGAIN not in said
 
 
 def test_every_class_has_a_text_and_a_remedy() -> None:

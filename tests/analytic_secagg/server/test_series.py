@@ -69,12 +69,14 @@ def test_who_misses_a_message_is_out_until_a_new_series(
     assert opened(deep_trial) == [*FIRST, *(4 * LATER), "END"]
 
 
-def test_too_many_losses_over_all_sums_end_the_run(deep_trial: Trial) -> None:
+def test_too_many_losses_over_all_sums_stop_the_run_until_one_is_back(deep_trial: Trial) -> None:
     """Who is out stays out, so losses add up: two in the second sum and one in the fourth are too many for 0.4 of 5."""
     gone = [vanishes_in_sum({4, 5}, 2, INVITE), vanishes_in_sum({3}, 4, INVITE)]
     with pytest.raises(TooFewSurvivorsError):
         rehearse(deep_trial.folder, run_config(**DEEP), is_gone=lambda *seen: 1 in {f(*seen) for f in gone})
     assert survivors(deep_trial) == [[1, 2, 3, 4, 5], [1, 2, 3], [1, 2, 3]]
+    rehearse(deep_trial.folder, run_config(**DEEP))
+    assert survivors(deep_trial)[:4] == [[1, 2, 3, 4, 5], [1, 2, 3], [1, 2, 3], [1, 2, 3]]
     assert is_wiped(deep_trial)
 
 

@@ -16,8 +16,10 @@ from support.rehearsed import (
     IsGone,
     agree_on,
     announced,
+    edit_all,
     events,
     is_exact,
+    is_wiped,
     proposal,
     rehearse,
     run_config,
@@ -30,8 +32,8 @@ from analytic_secagg.errors import FederationError
 from analytic_secagg.release import ReleaseRefusedError
 from analytic_secagg.server.exchange import Exchange
 from analytic_secagg.server.run_settings import RunSettings, template_settings
-from analytic_secagg.site.errors import RunSettingsError, UnreachableError
-from analytic_secagg.site.messages import END, INVITE, STEP
+from analytic_secagg.site.errors import Refusal, RunSettingsError, UnreachableError
+from analytic_secagg.site.messages import CONTEXT, END, INVITE, STEP
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.trial import Trial
 from secagg import Layout
@@ -75,8 +77,27 @@ def test_the_end_reaches_whoever_was_lost(trial: Trial) -> None:
     assert asked == list(trial.rows)
     asked.clear()
     with pytest.raises(TooFewSurvivorsError):
-        rehearse(trial.folder, run_config(), is_gone=lambda party, kind: kind == STEP, tell=tell)
+        rehearse(trial.folder, run_config(), hear=declined, tell=tell)
     assert asked == list(trial.rows)
+
+
+def declined(party: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
+    return Refusal.DECLINED if kind == STEP else said
+
+
+@pytest.mark.parametrize("mode", ["plain", "masked", "ckks", "masked+bfv"])
+def test_a_sum_waits_for_those_who_gave_no_answer(trial: Trial, mode: str) -> None:
+    """No helper can certify that it failed, and vectors have left: its session goes on once they are back."""
+    edit_all(trial, ("modes = [", 'modes = ["plain", '))
+    for _ in range(2):
+        with pytest.raises((TooFewSurvivorsError, UnreachableError)):
+            rehearse(trial.folder, run_config(mode=mode), is_gone=lambda party, kind: party > 2 and kind != CONTEXT)
+    first, *_ = (event["session"] for event in events(trial) if event["event"] == "goes on")
+    rehearse(trial.folder, run_config(mode=mode))
+    is_exact(trial, [1, 2, 3, 4, 5])
+    assert {event["session"] for event in events(trial) if event["event"] == "goes on"} == {first}
+    assert [site(trial, party).count_totals() for party in (1, 2, 3, 4)] == [(1, 0)] * 4
+    assert is_wiped(trial)
 
 
 @pytest.mark.parametrize(("mode", "party", "kind", "n"), [("committee", 2, STEP, 2), ("bfv", 5, STEP, 3)])
@@ -85,7 +106,12 @@ def test_whoever_nobody_can_do_without_is_asked_again_and_again(
 ) -> None:
     rehearse(trial.folder, run_config(mode=mode), is_gone=misses(party, kind, *range(1, n + 1)))
     is_exact(trial, [1, 2, 3, 4, 5])
-    assert sum(event["event"] == "node lost" for event in events(trial)) == n
+    found = list(events(trial))
+    lost = [event for event in found if event["event"] == "node lost"]
+    assert len(lost) == n
+    places = {event["party"]: event["node"] for event in found if event["event"] == "party"}
+    assert all(places[at] == event["node"] for event in lost for at in event["parties"]), "named alike"
+    assert all(party in event["parties"] for event in lost)
 
 
 @pytest.mark.parametrize(("mode", "n_online"), [("bfv", (4, 5)), ("masked", (4, 5)), ("bfv", (1, 2, 4, 5))])

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 from support.disks import fill, make_read_only, small_disk
-from support.rehearsed import edit, is_exact, proposal, rehearse, run_config, site, state
+from support.rehearsed import edit, edit_all, is_exact, proposal, rehearse, run_config, site, state
 
+from analytic.learner import ClientRows
 from analytic_secagg.__main__ import main
+from analytic_secagg.console import output_files
 from analytic_secagg.console.output_files import append_line
+from analytic_secagg.server.run_store import FILE, RunStore
 from analytic_secagg.site.disk import MARGIN_BYTES, disk_problem
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.trial import Trial
@@ -88,6 +91,30 @@ def test_a_line_is_whole_or_not_there(tmp_path: Path) -> None:
     assert log.stat().st_mode & 0o777 == 0o600
     assert not append_line(tmp_path / "not" / "there", "three")
     assert not append_line(Path("/dev/full"), "four")
+
+
+def test_logs_results_and_runs_are_bounded(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log goes on in a new file, and the newest models and runs stay; so do receipts and runs that have not ended."""
+    monkeypatch.setattr(output_files, "LOG_BYTES", 2000)
+    edit_all(trial, ('state = "state"', 'state = "state"\nlog = "log"\nkeep_models = 2'))
+    server = trial.folder / "server" / "server.toml"
+    server.write_text(server.read_text() + "keep_runs = 1\n")
+    models = trial.folder / "server" / "models"
+    unfinished = models / "unfinished"
+    with RunStore.opened(unfinished) as store:
+        store.begin({}, moment="")
+    for number in range(3):
+        for party, rows in trial.rows.items():
+            trial.give_rows(party, ClientRows(rows.features[number:], rows.targets[number:]))
+        rehearse(trial.folder, run_config(receipts="server"))
+        (models / "rehearsal").rename(models / f"run-{number}")
+        os.utime(models / f"run-{number}" / FILE, (number, number))
+    results = trial.site(1) / "results"
+    assert len(list(results.glob("model-*"))) == 2
+    assert len(list(results.glob("*.receipt"))) == 3
+    assert sorted(path.name for path in models.iterdir()) == ["run-2", "unfinished"]
+    assert sorted(path.name for path in trial.site(1).glob("log*")) == ["log", "log.1"]
+    assert all(path.stat().st_size < 2500 for path in trial.site(1).glob("log*"))
 
 
 @pytest.mark.parametrize("place", ["/dev/full", "missing/site.log"])

@@ -111,6 +111,12 @@ def test_the_profile_shows_what_is_odd(tmp_path: Path, trial: Trial, capsys: pyt
     assert "all rows have the same value" in text
     assert "agree on an offset in the schema of all sites, a public round number such as 1000000000" in text
     assert "outcome: no 302, yes 300, 0 missing" in text
+    table(folder)
+    schema(folder, SCHEMA.replace("range = [0, 3000]\n", ""))
+    assert main(["check-site", str(site)]) == 0
+    said = capsys.readouterr().out
+    assert "look at crea, year, sex, fixed in what the command profile shows to this site, before any sum" in said
+    assert "999999" not in said
     site.write_text(site.read_text().replace('"columns.toml"', '"columns.toml"\nreading = { separator = ";" }'))
     assert main(["profile", str(site)]) == 2
     assert "looks separated by commas" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -133,9 +134,9 @@ def test_the_command_writes_both_files_and_says_what_a_person_decides(
     words = ["schema", "draft", str(german(tmp_path)), "--target", "diagnose", "--into", str(tmp_path)]
     assert main(words) == 0
     said = capsys.readouterr().out
-    assert "Fall-Nr.: left out, whole numbers that all differ, a number of patients perhaps" in said
+    assert "Fall-Nr.: left out, by its name it numbers people" in said
     assert "RR systolisch: left out, several columns have this name" in said
-    assert "Datum: left out, dates, bounds or units in texts" in said
+    assert "Datum: left out, 60 of its 60 rows have no number: they are dates or times" in said
     assert "Bemerkung: left out, 31 different texts" in said
     assert "Klinik: left out, one text in all rows" in said
     assert "Chol. (mmol/l): -9 taken for missing" in said
@@ -169,14 +170,14 @@ def test_a_draft_needs_its_target(target: str, why: str, tmp_path: Path) -> None
 def test_what_a_draft_cannot_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "rows.csv").write_text(BASE.replace("f,no", "f,"))
     assert main(["schema", "draft", str(tmp_path / "rows.csv"), "--target", "sex", "--into", str(tmp_path)]) == 0
-    assert "outcome: left out, one text in all rows" in capsys.readouterr().out
+    assert "outcome: left out, one text or none; if nothing stands for another category" in capsys.readouterr().out
     (tmp_path / "columns.toml").unlink()
     (tmp_path / "reading.toml").unlink()
     (tmp_path / "rows.csv").write_text(BASE.replace("73,", "61,").replace("57,", "61,").replace("m,yes", ",yes"))
     assert main(["schema", "draft", str(tmp_path / "rows.csv"), "--target", "outcome", "--into", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "age: left out, one value in all rows" in said
-    assert "sex: left out, one text in all rows" in said
+    assert "sex: left out, one text or none" in said
 
 
 def test_whole_numbers_as_a_target_are_classes_and_reals_are_not(tmp_path: Path) -> None:
@@ -194,6 +195,93 @@ def test_amounts_of_few_rows_are_no_classes(tmp_path: Path) -> None:
     assert "categories =" not in draft(path, "weight").schema
     path.write_text("pulse,stage\n" + "".join(f"{50 + n % 7},{n % 5}\n" for n in range(20)))
     assert 'categories = ["0", "1", "2", "3", "4"]' in draft(path, "stage").schema
+
+
+ROWS = "".join(f"{20 + n % 9},{n / 7},{'fm'[n % 2]},{'no' if n % 3 else 'yes'}\n" for n in range(30))
+NAMES = "age,crp,sex,ill\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Person,,,State\n" + NAMES + ROWS, ""),
+        ("Laboratory, all wards\n1,2,3,4\n" + NAMES + ROWS, ""),
+        (NAMES + "years,mg/l,,\n" + ROWS, "line 2, below the names, holds units or kinds, and is skipped"),
+        (NAMES + "num,num,char,char\n" + ROWS, "line 2, below the names"),
+        (re.sub("([a-z]+)", r"'\1'", NAMES).replace(",", "\t") + ROWS.replace(",", "\t"), ""),
+    ],
+    ids=["a line of groups above", "titles of as many columns", "units", "kinds", "names in apostrophes"],
+)  # fmt: skip
+def test_names_are_found_where_the_target_is_and_units_below_are_no_row(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    rows = drafted_rows(path, "ill")
+    assert rows.features[:, :2].tolist() == [[20 + n % 9, n / 7] for n in range(30)]
+    assert any(note.startswith(said) for note in draft(path, "ill").notes) or not said
+
+
+def test_a_line_of_sizes_and_classes_above_a_table_without_names_is_no_row(tmp_path: Path) -> None:
+    """As scikit-learn's iris.csv has one."""
+    rows = "".join(f"{n % 7 + 0.5},{n / 3},{n % 2}\n" for n in range(30))
+    (tmp_path / "rows.csv").write_text("30,well,ill\n" + rows)
+    assert drafted_rows(tmp_path / "rows.csv", "column_3").features[:2, 0].tolist() == [0.5, 1.5]
+
+
+def test_a_first_row_that_holds_values_is_no_line_of_units(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(NAMES + "pending,pending,f,no\n" + ROWS)
+    assert "skip_lines" not in draft(path, "ill").reading
+    path.write_text(NAMES + "NA,NA,,yes\n" + ROWS)
+    assert len(drafted_rows(path, "ill")) == 31
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (["yes", "1", "ja"], "several words for yes and no, taken for a category each"),
+        (["Köln", "Bonn", "KÃ¶ln"], "letters of some categories are broken"),
+        (["0123", "0456", "0789", "0999"], "numbers with zeros in front, codes perhaps"),
+        ([*map(str, range(24)), "777"], "777 taken for missing"),
+        ([*map(str, range(24)), "5000"], "5000 (1 rows) lies apart from all others"),
+        (["20240131", "20231224"], "left out, dates written as numbers"),
+        ([*map(str, range(24)), "90+"], "left out, 1 of its 30 rows have no number: they have a unit or a remark"),
+        ([f"${n},200.5" for n in range(1, 9)], "left out, 30 of its 30 rows have no number: they have a unit"),
+        (["x", ""], "left out, one text or none"),
+        ([str(2**60 + n) for n in range(9)], "left out, 30 of its 30 rows have no number: they are whole numbers"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_what_a_person_should_look_at_is_said(column: list[str], said: str, tmp_path: Path) -> None:
+    cells = (column * 30)[:30]
+    table = "".join(f'"{cell}",{row}\n' for cell, row in zip(cells, ROWS.splitlines(), strict=True))
+    (tmp_path / "rows.csv").write_text("x," + NAMES + table, encoding="utf-8")
+    assert any(note.startswith(f"x: {said}") for note in draft(tmp_path / "rows.csv", "ill").notes)
+
+
+@pytest.mark.parametrize("name", ["id", "Patient ID", "record_id", "Fall-Nr.", "MRN"])
+def test_columns_that_number_people_by_their_name_are_left_out(name: str, tmp_path: Path) -> None:
+    repeated = "".join(f"{n // 3},{row}\n" for n, row in enumerate(ROWS.splitlines()))
+    (tmp_path / "rows.csv").write_text(f"{name},{NAMES}{repeated}")
+    assert f"{name}: left out, by its name it numbers people" in draft(tmp_path / "rows.csv", "ill").notes
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (NAMES, "has names of columns and no row"),
+        (
+            NAMES + ROWS.replace("yes", "no"),
+            "a target from which something is learned, and ill is none: one",
+        ),
+        (NAMES + re.sub("yes|no", "", ROWS), "ill is none: it is empty"),
+        ("ill\n" + "yes\nno\n" * 9, "has no column beside ill"),
+        ("1,2,3\n4,5,6\n7,8,9\n", "the target is one of them, and no line names them"),
+    ],
+)
+def test_no_draft_is_made_of_what_teaches_nothing(text: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(text)
+    with pytest.raises(DataError, match=why):
+        draft(tmp_path / "rows.csv", "ill")
 
 
 def test_frames_have_drafts_too(tmp_path: Path) -> None:

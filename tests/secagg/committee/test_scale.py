@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from support.parties import signed
 
 from secagg import CommitteeSum, InOneProcess, Layout
+from secagg.committee import parts
+from secagg.ring import RingVector
 from secagg.sums import CLIENT_ROLE
 
 LAYOUT = Layout.of([("sum", 6_000, 2**38)])
@@ -77,6 +79,27 @@ def test_a_further_client_costs_server_and_helpers_no_vector(few: int, many: int
     assert grows["server, then"] == 8 + 8 + 32
     assert grows["helper"] < beside
     assert grows["helper, then"] == 8 + 8 + 3 * 32 + 16 + 8 + 8 + 32
+
+
+def test_a_server_of_long_vectors_holds_three_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short of one that comes; where parts are put together, they are added into one of them."""
+    monkeypatch.setattr(parts, "MEMORY_BYTES", 10 * 8 * LAYOUT.size)
+    assert parts.PartialSums(LAYOUT, (1, 2)).n_parts == 10
+    monkeypatch.setattr(parts, "MEMORY_BYTES", 0)
+    clients, vector = tuple(range(1, 10)), np.ones(LAYOUT.size, dtype=np.int64)
+    sums = parts.PartialSums(LAYOUT, clients)
+    upload = RingVector.encode(LAYOUT, vector).to_bytes()
+    with peak() as adding:
+        for client in clients:
+            sums.add(client, upload)
+    with peak() as merging:
+        sums.leave_out(sums.sharing([4]))
+        whole = sums.merged()
+    assert len(sums.to_snapshot()) <= 3 * (LAYOUT.wire_bytes + 1) + 1
+    assert adding() < 6 * 8 * LAYOUT.size  # three, and what reads one that comes
+    assert merging() < 0.1 * 8 * LAYOUT.size
+    assert whole.words.decode().tolist() == (6 * vector).tolist()
+    assert sums.sharing([4]) == {1, 4, 7}
 
 
 def after_uploads(parties: InOneProcess, vector: NDArray[np.int64], away: set[int]) -> tuple[float, int]:

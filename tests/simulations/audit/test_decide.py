@@ -91,7 +91,7 @@ def test_an_attack_that_lost_its_control_decides_nothing_but_a_leak() -> None:
     nothing, leak = Score(hits=0, trials=40, chance=0.01), Score(hits=20, trials=40, chance=0.01)
     assert outcome(result(score=nothing), works=False) is Outcome.NOT_DECIDED
     assert outcome(result(score=leak), works=False) is Outcome.LEAK
-    found = decided([result(score=nothing), result(score=nothing, attack="other")], RULE, {"one": False})
+    found = decided([result(score=nothing), result(score=nothing, attack="other")], RULE, {"other": True})
     assert [one.outcome for one in found] == [Outcome.NOT_DECIDED, Outcome.NOTHING_FOUND]
 
 

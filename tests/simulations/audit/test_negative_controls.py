@@ -78,14 +78,9 @@ def check(honest: list[NoiseEvidence], faults: dict[str, NoiseEvidence]) -> None
     for one in (*honest, *faults.values()):
         assert one.as_expected, one.title
         assert one.promised_survivors < one.clients
-    for one in honest:
-        assert one.canary_epsilon <= one.epsilon
-        assert one.canary_epsilon > 0.9 * one.epsilon  # the bound is nearly reached, so it is tried
     assert faults["float_noise"].lattice_p_value < 1e-6
     assert faults["halved"].noise_ratio == pytest.approx(0.25, abs=0.02)
     assert faults["bare_mean"].mean_ratio == 0.0
-    assert faults["long_rows"].canary_epsilon > 3 * faults["long_rows"].epsilon
-    assert faults["long_rows"].beyond_bound > 0
     for name in ("from_session", "kept_noise"):
         assert faults[name].dependence_p_value < 1e-6
         assert not faults[name].too_little

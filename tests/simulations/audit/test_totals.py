@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from analytic.afl import AFL
 from analytic.deepafl import DeepAFL
-from analytic.learner import AnalyticLearner
 from analytic.random_map import RandomMap
 from analytic_secagg.modes import MODES
 from analytic_secagg.privacy import PrivacyPlan
 from simulations.audit.attack import MASKED, ExposureAttack, NotTriedError, TooLargeError, attacked
-from simulations.audit.attacks.crafted_features import CraftedFeatures
 from simulations.audit.attacks.group_share import GroupShare
-from simulations.audit.attacks.query_log import SEVERAL_TOTALS
+from simulations.audit.attacks.peeling import CRAFTED_FEATURES
+from simulations.audit.attacks.query_log import QueryLogDifferencing
 from simulations.audit.attacks.raw_rows import RawRows
 from simulations.audit.catalogue import ATTACKS
 from simulations.audit.columns import Column, has_many_sums
@@ -45,19 +43,7 @@ def noisy(bench: Bench, clients: int, epsilon: float) -> Column:
     promised = MASKED.guarantee(tuple(range(1, clients + 1))).min_survivors
     plan = PrivacyPlan(epsilon=epsilon, min_noise_shares=promised, colluders=1, nonnegative=True)
     form = plan.apply(bench.learner)
-    return Column(kind=Kind.NOISY_TOTAL, bench=like(bench, form.learner), clients=clients, form=form)
-
-
-def like(bench: Bench, learner: AnalyticLearner[Any], **population: Any) -> Bench:
-    """The same bench for another learner."""
-    return Bench.of(
-        learner,
-        replace(bench.population, **population),
-        feature_format=bench.feature_format,
-        rows_per_client=bench.rows_per_client,
-        rng=bench.rng,
-        entropy=bench.entropy,
-    )
+    return Column(kind=Kind.NOISY_TOTAL, bench=bench.under(form.learner), clients=clients, form=form)
 
 
 def score_of(name: str, of: Column) -> Score:
@@ -123,7 +109,7 @@ def test_more_sums_of_a_deep_learner_show_more(bench: Bench) -> None:
     """By all totals of a run rows are told apart, and better than by the first one."""
     few = {"candidates": bench.population.candidates[:120], "public": bench.population.public[:100]}
     deep = DeepAFL(n_features=64, n_targets=10, feature_bound=32.0, max_rows=120, n_layers=1, d_phi=24, d_f=24)
-    own = like(bench, deep, **few)
+    own = replace(bench, population=replace(bench.population, **few)).under(deep)
     made = Column(kind=Kind.TOTALS, bench=own, clients=5)
     assert made.name == "all totals of a run of 5 clients"
     assert has_many_sums(own)
@@ -147,7 +133,7 @@ def mapped(bench: Bench) -> Bench:
     learner = AFL(
         n_features=64, n_targets=10, feature_format=bench.feature_format, max_rows=400, ridge=1.0, lift=lift, clip=True
     )
-    return like(bench, learner)
+    return bench.under(learner)
 
 
 def test_random_features_hide_no_row_of_few(mapped: Bench) -> None:
@@ -169,7 +155,7 @@ def test_rows_behind_a_map_are_not_tried_where_there_is_no_map_or_too_many_rows(
 
 def test_a_crafted_map_gives_rows_of_a_large_total_away(bench: Bench) -> None:
     """Of more rows than features, which the map that was agreed on hides."""
-    attack = CraftedFeatures()
+    attack = CRAFTED_FEATURES
     score = attack.play(bench, None, 1).score
     assert score.trials > 100
     assert score.hits >= 10
@@ -206,6 +192,6 @@ def test_totals_of_changing_cohorts_isolate_a_client_whose_sites_keep_no_query_l
 ) -> None:
     """That they do not where sites keep one is the law of ``test_attacks.py``."""
     for seed in range(2):
-        score = SEVERAL_TOTALS.control(bench_of(seed), 1)
+        score = QueryLogDifferencing().control(bench_of(seed), 1)
         assert score is not None
         assert (score.hits, score.leaked) == (score.trials, True)

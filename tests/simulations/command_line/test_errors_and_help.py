@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 from PIL import Image
 from support.extras import needs
 
-from analytic_secagg.console.command_parser import CommandParser
-from analytic_secagg.console.declaration import Command
+from analytic_secagg.__main__ import SECTIONS
+from analytic_secagg.console.command_line import Listed
 from analytic_secagg.console.process import EXIT_CODES
-from simulations.__main__ import main
+from simulations.__main__ import EXPERIMENTS, main
 from simulations.audit import command as audit_command
-from simulations.command_line.commands import commands
 from simulations.compare import command as compare_command
 from simulations.compare.comparison import Progress
 
@@ -204,52 +204,99 @@ def test_a_missing_extra_is_named_with_what_installs_it(
 
 # --- help ----------------------------------------------------------------------------------------------------
 
-every_command = pytest.mark.parametrize("command", commands(), ids=lambda command: command.name)
+LISTED = [command for section in (EXPERIMENTS, *SECTIONS.values()) for command in section]
 
 
-def examples(command: Command[Any]) -> list[list[str]]:
-    """Each example of a command's help, as words."""
-    parser = CommandParser(prog=f"python -m simulations {command.name}")
-    command.add_arguments(parser)
-    text = str(parser.epilog).replace("\\\n", " ")
-    return [shlex.split(line) for line in re.findall(r"^  python -m simulations (.*)$", text, flags=re.M)]
+def examples(words: list[str], printed: str) -> list[list[str]]:
+    """Each example of a command's help, as the words that follow the command's name."""
+    name = " ".join(["analytic-secagg", *words])
+    lines = re.findall(rf"^  {name}( .*)?$", printed.replace("\\\n", " "), flags=re.M)
+    return [shlex.split(line) for line in lines]
 
 
-@every_command
+@pytest.mark.parametrize("listed", LISTED, ids=lambda listed: listed.name)
 def test_every_command_has_help_with_examples_that_parse_and_exit_codes(
-    command: Command[Any], capsys: pytest.CaptureFixture[str]
+    listed: Listed, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main([command.name, "--help"])
-    output = capsys.readouterr()
-    assert output.err == ""
-    codes = set(re.findall(r"(\d+)\s+\w", output.out.split("exit code: ")[1]))
-    assert codes >= {"0", *map(str, EXIT_CODES)}
-    own = examples(command)
-    assert len(own) >= 2
-    for name, *words in own:
-        parser = CommandParser(prog=name)
-        next(one for one in commands() if one.name == name).add_arguments(parser)
-        parser.parse_args(words)
+    loaded = listed.load()
+    assert loaded.name == listed.name
+    command = loaded.to_click()
+    inner = list(command.commands.values()) if isinstance(command, click.Group) else [command]
+    for one in inner:
+        words = [str(listed.name)] if one is command else [str(listed.name), str(one.name)]
+        assert main([*words, "--help"]) == 0
+        output = capsys.readouterr()
+        assert output.err == ""
+        codes = set(re.findall(r"(\d+)\s+\w", output.out.split("exit code: ")[1]))
+        assert codes >= {"0", *map(str, EXIT_CODES)}
+        own = examples(words, output.out)
+        assert own
+        for arguments in own:
+            one.make_context("", arguments)
 
 
 @pytest.mark.parametrize("words", [[], ["--help"]], ids=["no command", "help"])
 def test_the_overview_names_every_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    if words:
-        with pytest.raises(SystemExit, match="0"):
-            main(words)
-    else:
-        assert main(words) == 2
+    assert main(words) == (0 if words else 2)
     output = capsys.readouterr()
     text, silent = (output.out, output.err) if words else (output.err, output.out)
     assert silent == ""
-    for command in commands():
-        assert re.search(rf"^ +{command.name}\s+{command.summary[:30]}", text, flags=re.M)
+    for listed in LISTED:
+        assert re.search(rf"^ +{listed.name} +{re.escape(str(listed.short_help))}$", text, flags=re.M)
+
+
+HEAVY = ("numpy", "scipy", "flint", "pydantic", "rich", "matplotlib", "sklearn", "torch", "flwr", "nvflare")
+"""What the overview, its completion and a typing mistake need not wait for."""
+
+ONE_COMMAND = ("scipy.stats", "scipy.optimize", "matplotlib", "sklearn", "torch", "jinja2", "PIL", "flwr", "nvflare")
+"""What no command's help and no refusal of its options needs."""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "absent"),
+    [
+        ("--help", 0, HEAVY),
+        ("--version", 0, HEAVY),
+        ("comprae", 2, HEAVY),
+        ("flower --help", 0, ("matplotlib", "sklearn", "torch", "flwr", "nvflare")),
+        ("compare --help", 0, ONE_COMMAND),
+        ("compare --clinets 5", 2, ONE_COMMAND),
+        ("compare --data none.npz", 2, ONE_COMMAND),
+        ("audit --help", 0, ("matplotlib", "sklearn", "torch", "flwr", "nvflare")),
+        ("verify --help", 0, ONE_COMMAND),
+        ("check-site --help", 0, ("matplotlib", "sklearn", "torch", "flwr", "nvflare")),
+    ],
+)
+def test_help_and_refusals_load_what_they_need(words: str, code: int, absent: tuple[str, ...], tmp_path: Path) -> None:
+    program = (
+        "import sys; from simulations.__main__ import main; "
+        f"code = main({words.split()}); "
+        f"print(*sorted(set({absent}) & set(sys.modules)), file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (code, ""), done.stderr
+
+
+def test_completion_knows_commands_options_and_values() -> None:
+    def completed(line: str) -> set[str]:
+        environment = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+        done = subprocess.run(
+            [sys.executable, "-m", "simulations"],
+            env=os.environ | environment | {"_ANALYTIC_SECAGG_COMPLETE": "bash_complete"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return {line.partition(",")[2] for line in done.stdout.splitlines()}
+
+    assert completed("analytic-secagg comp") == {"compare"}
+    assert completed("analytic-secagg flower tr") == {"trial"}
+    assert completed("analytic-secagg compare --dropout-a") == {"--dropout-anew"}
+    assert completed("analytic-secagg compare --unit ") == {"record", "client"}
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["--version"])
+    assert main(["--version"]) == 0
     assert re.fullmatch(r"analytic-secagg \d+\.\d+\S*\n", capsys.readouterr().out)
 
 

@@ -60,7 +60,7 @@ def test_a_table_that_a_person_must_decide_on_says_what_and_how(
     assert main(["compare", "--data", str(path), "--target", "outcome"]) == 2
     said = capsys.readouterr().err
     assert "column outcome needs a value: it is missing in 1 of 41 rows" in said
-    assert "the command schema of python -m analytic_secagg writes both down" in said
+    assert "analytic-secagg schema draft writes both down" in said
     for words in (["--columns", "schema.toml"], ["--target", "nothing"]):
         assert main(["compare", "--data", str(path), "--target", "outcome", *words]) == 2
     assert main(["compare", "--data", str(path)]) == 2

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from analytic.scaling import Agreement
+from analytic_secagg import federate, size
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
-from simulations.compare import size
+from analytic_secagg.size import available_bytes
 from simulations.compare.build import build, check
-from simulations.compare.memory import available_bytes, forget_peak, peak_rss_bytes
+from simulations.compare.memory import forget_peak, peak_rss_bytes
 from simulations.compare.run import Run
 
 SIZE = 200_000_000
@@ -54,6 +55,9 @@ def test_what_does_not_fit_is_refused_with_the_largest_that_does(monkeypatch: py
         check(RUN.but(agreement=Agreement.AGREED), wide(3001))
     with pytest.raises(UsageError, match="of 4096 columns"):
         check(RUN.but(learner="random", options={"d_phi": 4096}), wide(4))
+    rows = wide(3001).training
+    with pytest.raises(UsageError, match=r"afl of 3001 columns needs about 0\.7 GB .*up to 3000 columns fit"):
+        federate(dict.fromkeys("ABC", (rows.features, rows.targets)))
     monkeypatch.setattr(size, "available_bytes", lambda: None)
     check(RUN, wide(3001))
 

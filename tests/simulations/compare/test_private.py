@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import math
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+import click
 import numpy as np
 import pytest
 from rich.console import Console
@@ -19,7 +19,7 @@ from support.extras import needs
 
 from analytic.errors import SpecificationError
 from analytic_secagg import in_process
-from analytic_secagg.console.declaration import add_options, chosen
+from analytic_secagg.console.declaration import chosen
 from analytic_secagg.datasets import Dataset, bundled
 from analytic_secagg.errors import UsageError
 from analytic_secagg.learners import LEARNERS
@@ -310,9 +310,9 @@ def test_arguments_become_runs(digits: Dataset) -> None:
     assert {run.partition for run in found} == {"dirichlet:0.1"}
     with pytest.warns(DeprecationWarning, match="--promise is --min-noise-shares now"):
         assert asked_for(line.replace("--min-noise-shares", "--promise"), digits) == asked_for(line, digits)
-    with pytest.raises(SystemExit):
+    with pytest.raises(click.BadParameter, match="numbers above 0"):
         options("--epsilon 0,1")
-    with pytest.raises(SystemExit):
+    with pytest.raises(click.BadParameter, match="numbers above 0"):
         options("--epsilon one")
     assert all(run.trust is None for task in asked_for("", digits) for run in task.runs)
 
@@ -323,9 +323,7 @@ def asked_for(line: str, data: Dataset) -> list[Task]:
 
 def options(line: str) -> CompareOptions:
     """Return what ``tasks_of`` reads."""
-    parser = argparse.ArgumentParser()
-    add_options(parser, CompareOptions)
-    return chosen(CompareOptions, parser.parse_args(line.split()))
+    return chosen(CompareOptions, command.COMMAND.to_click().make_context("compare", line.split()).params)
 
 
 def test_arguments_of_exact_runs_reach_the_private_ones(digits: Dataset) -> None:

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from analytic.afl import AFL
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
 from analytic.row_format import RowFormat
+from analytic.solve import solve_ridge
 from analytic_secagg.datasets import Dataset
+from simulations.compare import reference
 from simulations.compare.reference import Float64Ridges, References, float64_ridge, largest_deviation
 
 
@@ -65,6 +67,24 @@ def test_float64_ridge_solves_the_normal_equations(ridge: float) -> None:
     # Both are backward stable, so they differ by the condition times the unit roundoff, with room for 40 rows.
     tolerance = 100 * np.linalg.cond(gram) * np.finfo(float).eps
     np.testing.assert_allclose(weights, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("spread", [1, 100, 1_000, 100_000])
+@pytest.mark.parametrize("ridge", [0.0, 0.25])
+def test_float64_ridge_is_as_near_as_the_rows_allow(spread: int, ridge: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Normal equations square the condition number of the rows; what they find is corrected, or QR finds it."""
+    rng = np.random.default_rng(6)
+    common = rng.integers(-99, 100, (300, 1))
+    whole = np.hstack([common, common * spread + rng.integers(-9, 10, (300, 5))])
+    rows, labels = whole.astype(np.float64), rng.integers(0, 3, 300)
+    exact = solve_ridge(whole.T @ whole, whole.T @ np.eye(3, dtype=int)[labels], ridge=ridge).weights
+    monkeypatch.setattr(reference, "BLOCK_ROWS", 77)
+    found = float64_ridge(rows, labels, 3, ridge=ridge)
+    assert np.abs(found - exact).max() <= 100 * np.linalg.cond(rows) * np.finfo(float).eps * np.abs(exact).max()
+    asked: list[int] = []
+    monkeypatch.setattr(reference, "_by_qr", lambda *args: asked.append(1))
+    float64_ridge(rows, labels, 3, ridge=ridge)
+    assert bool(asked) is (spread > 5_000)
 
 
 def test_float64_ridge_gives_unused_features_no_weight() -> None:

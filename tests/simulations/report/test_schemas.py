@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from benchmarks.command import COMMAND as BENCH
-from simulations.command_line.commands import commands
+from simulations.__main__ import EXPERIMENTS
 
 ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = {"compare": "compare-9.json", "audit": "audit-4.json"}
@@ -78,7 +78,9 @@ def test_every_name_of_a_report_is_asked_for_and_has_a_meaning(name: str, declar
             assert f"| {entry['description']} |".replace("\n", " ") in tables
 
 
-@pytest.mark.parametrize("command", [*commands(), BENCH], ids=lambda command: command.name)
+@pytest.mark.parametrize(
+    "command", [*(listed.load() for listed in EXPERIMENTS), BENCH], ids=lambda command: command.name
+)
 def test_every_option_of_a_command_is_in_its_table(command: Any, declared: ModuleType) -> None:
     page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
     assert f"<!-- options: {command.name} -->" in page

@@ -1,17 +1,15 @@
-"""Attacks of a malicious server and helpers: two survivor sets for one sum, and a wrong sum of masks."""
+"""One client of a committee's sum, by a malicious server that has helpers answer for different survivors."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 
-from analytic_secagg.modes import Mode, fresh_identity
+from analytic_secagg.modes import MODES, Mode, fresh_identity
 from secagg import InOneProcess, PartyId
-from secagg.committee.helper import CommitteeHelper
 from secagg.committee.messages import (
     SET_LABEL,
     CommitteeInput,
@@ -25,7 +23,7 @@ from secagg.committee.messages import (
 )
 from secagg.committee.protocol import CommitteeSum
 from secagg.config import SERVER
-from secagg.entropy import Entropy, os_entropy
+from secagg.entropy import Entropy
 from secagg.errors import SecureSumError
 from secagg.layout import IntVector
 from secagg.ring import RingVector
@@ -34,7 +32,7 @@ from secagg.sums import CoalitionView
 from secagg.wire import MessageType, Reader, payload_of, seal_frame
 from simulations.audit.attack import PROBE, VICTIM, Attack, Expectation, Outcome
 from simulations.audit.evaluate import Score
-from simulations.audit.view import read_integers, record_sum
+from simulations.audit.view import read_integers
 from simulations.audit.workbench import Bench
 
 COHORT = 5
@@ -46,31 +44,7 @@ Sets = Mapping[PartyId, frozenset[PartyId]]
 """Which survivors each helper is told."""
 
 
-class _OnCommittees(Attack):
-    """An attack on helpers that sign."""
-
-    def expected(self, mode: Mode | None) -> Expectation | None:
-        """It applies where several helpers share the masks, and must fail."""
-        guarantee = None if mode is None else mode.guarantee(PROBE)
-        return None if guarantee is None or guarantee.helper_reconstruction_threshold is None else Expectation.HIDDEN
-
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
-        """Attack a cohort for each trial."""
-        assert mode is not None
-        scores = []
-        for trial in range(trials):
-            vectors = bench.vectors(bench.cohort(COHORT))
-            parties = bench.parties(mode, tuple(vectors), identity_of=fresh_identity)
-            won = self.wins(parties, vectors, trial, bench.entropy)
-            scores.append(Score(hits=int(won), trials=1, chance=NEVER))
-        return Outcome(score=Score.pooled(scores))
-
-    def wins(self, parties: InOneProcess, vectors: Mapping[PartyId, IntVector], trial: int, entropy: Entropy) -> bool:
-        """Whether it wins against one sum."""
-        raise NotImplementedError
-
-
-class SurvivorSets(_OnCommittees):
+class SurvivorSets(Attack):
     """A malicious server, with as many helpers as may collude, sends the others different survivors."""
 
     name = "survivor_sets"
@@ -82,27 +56,55 @@ class SurvivorSets(_OnCommittees):
         "Chance: none."
     )
 
-    def wins(self, parties: InOneProcess, vectors: Mapping[PartyId, IntVector], trial: int, entropy: Entropy) -> bool:
-        """Every plan, each on sessions of its own."""
-        everybody = frozenset(vectors)
-        without, alone = everybody - {VICTIM}, frozenset({VICTIM})
-        uploads = {party: parties.client(party, vector, entropy=entropy).start() for party, vector in vectors.items()}
-        server = _LyingServer(parties, {party: said for party, said in uploads.items() if said is not None})
-        first, *others = server.honest
-        plans: list[list[Sets]] = [
-            [{first: everybody, **dict.fromkeys(others, without)}],
-            [dict.fromkeys(server.honest, everybody), dict.fromkeys(server.honest, without)],
-            [dict.fromkeys(server.honest, alone)],
-        ]
-        guesses = (server.guess(plan) for plan in plans)
-        return any(np.array_equal(guess, vectors[VICTIM]) for guess in guesses if guess is not None)
+    def expected(self, mode: Mode | None) -> Expectation | None:
+        """It applies where several helpers share the masks, and must fail."""
+        guarantee = None if mode is None else mode.guarantee(PROBE)
+        return None if guarantee is None or guarantee.helper_reconstruction_threshold is None else Expectation.HIDDEN
+
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+        """Attack a cohort for each trial."""
+        assert mode is not None
+        return Outcome(score=_score(bench, mode, trials, forgetful=False))
+
+    def control(self, bench: Bench, trials: int) -> Score | None:
+        """Attack helpers that forget what they signed, as helpers restored from a backup would."""
+        return _score(bench, MODES["committee"].with_options(helpers=4, corrupt=1), 2, forgetful=True)
+
+
+def _score(bench: Bench, mode: Mode, trials: int, *, forgetful: bool) -> Score:
+    """Return one trial for each of some cohorts."""
+    hits = 0
+    for _ in range(trials):
+        vectors = bench.vectors(bench.cohort(COHORT))
+        parties = bench.parties(mode, tuple(vectors), identity_of=fresh_identity)
+        hits += _is_opened(parties, vectors, bench.entropy, forgetful=forgetful)
+    return Score(hits=hits, trials=trials, chance=NEVER)
+
+
+def _is_opened(
+    parties: InOneProcess, vectors: Mapping[PartyId, IntVector], entropy: Entropy, *, forgetful: bool
+) -> bool:
+    """Return whether a plan, each on sessions of its own, gives the target's vector."""
+    everybody = frozenset(vectors)
+    without, alone = everybody - {VICTIM}, frozenset({VICTIM})
+    uploads = {party: parties.client(party, vector, entropy=entropy).start() for party, vector in vectors.items()}
+    server = _LyingServer(parties, {party: said for party, said in uploads.items() if said is not None}, forgetful)
+    first, *others = server.honest
+    plans: list[list[Sets]] = [
+        [{first: everybody, **dict.fromkeys(others, without)}],
+        [dict.fromkeys(server.honest, everybody), dict.fromkeys(server.honest, without)],
+        [dict.fromkeys(server.honest, alone)],
+    ]
+    guesses = (server.guess(plan) for plan in plans)
+    return any(np.array_equal(guess, vectors[VICTIM]) for guess in guesses if guess is not None)
 
 
 class _LyingServer:
-    """Plays the server, and helpers that collude, to real sessions of all others."""
+    """Plays the server, and helpers that collude, to real sessions of all others, which may forget what they signed."""
 
-    def __init__(self, parties: InOneProcess, uploads: Mapping[PartyId, bytes]) -> None:
+    def __init__(self, parties: InOneProcess, uploads: Mapping[PartyId, bytes], forgetful: bool) -> None:
         assert isinstance(parties.protocol, CommitteeSum)
+        self._forgetful = forgetful
         self._parties, self._config, self._uploads = parties, parties.protocol, uploads
         helpers, corrupt = self._config.helpers, self._config.corrupt
         self.honest, self._corrupt = helpers[: len(helpers) - corrupt], helpers[len(helpers) - corrupt :]
@@ -112,6 +114,8 @@ class _LyingServer:
         config, sums = self._config, dict[tuple[int, frozenset[PartyId]], RingVector]()
         sessions = {helper: self._parties.helper(helper) for helper in self.honest}
         for told in plan:
+            if self._forgetful:
+                sessions = {helper: self._parties.helper(helper) for helper in self.honest}
             for place, survivors, answer in self._answers(sessions, told):
                 sums[place, survivors] = answer
         colluders = {party: self._parties.of_party(party) for party in self._corrupt}
@@ -192,51 +196,4 @@ def _masks_of_victim(sums: Mapping[tuple[int, frozenset[PartyId]], RingVector], 
             yield mask
 
 
-class LyingHelper(_OnCommittees):
-    """A helper commits to a wrong sum of masks and sends it."""
-
-    name = "lying_helper"
-    title = "A wrong total, by a helper that sends wrong sums of masks"
-    explanation = (
-        "One helper, another one each time, changes a number of every sum of masks that it is asked for, and commits "
-        "to the change. Success: a total that is released and wrong. Chance: none."
-    )
-    if_open = "all helpers are needed, and a malicious one shifts the total undetected"
-
-    def expected(self, mode: Mode | None) -> Expectation | None:
-        """As every attack on a committee; nothing is promised of one whose seeds have one holder each."""
-        open_ = mode is not None and not mode.guarantee(PROBE).detects_malicious_helpers
-        return Expectation.OPEN if super().expected(mode) and open_ else super().expected(mode)
-
-    def wins(self, parties: InOneProcess, vectors: Mapping[PartyId, IntVector], trial: int, entropy: Entropy) -> bool:
-        """Whether a total is released and wrong."""
-        liar = parties.helpers[trial % len(parties.helpers)]
-        lying = _WithLiar(protocol=parties.protocol, secrets=parties.secrets, liar=liar)
-        result = record_sum(lying, vectors, entropy=entropy).result
-        if result is None:
-            return False
-        return not np.array_equal(result.total, sum(vectors[party] for party in result.survivors))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WithLiar(InOneProcess):
-    """All parties, one of them a malicious helper."""
-
-    liar: PartyId
-
-    def helper(self, party: PartyId, *, entropy: Entropy = os_entropy) -> ClientSession:
-        assert isinstance(self.protocol, CommitteeSum)
-        if party == self.liar:
-            return _Liar(self.protocol, party, secrets=self.of_party(party))
-        return self.protocol.helper(party, secrets=self.of_party(party), entropy=entropy)
-
-
-class _Liar(CommitteeHelper):
-    """Adds one to the first number of every sum."""
-
-    def _sum(self, place: int) -> bytes:
-        honest = CommitteeHelper._sum(self, place)
-        return bytes([honest[0] + 1 & 255]) + honest[1:]
-
-
-SURVIVOR_SETS, LYING_HELPER = SurvivorSets(), LyingHelper()
+ATTACK = SurvivorSets()

@@ -1,0 +1,106 @@
+"""A party's process that counts its steps, and at one of them dies, stops or waits: ``role folder argument``.
+
+``steps`` in its folder gets a line for each: a save of its state, right before or right after; an event in the run's
+log, at the server; a message that came or is answered, at a node. ``fault`` there says at which step something
+happens, by its number, and what: ``kill`` (SIGKILL), ``stop`` (SIGSTOP), or ``hold``, which waits until the file
+``held`` is gone. The file is removed with that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from analytic_secagg.local import node, server
+from analytic_secagg.server.progress_log import ProgressLog
+from analytic_secagg.server.run_store import RunStore
+from analytic_secagg.site.store import SessionStore
+
+
+class Steps:
+    """The steps of one process.
+
+    Args:
+        folder: of the party.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._fault, self._steps, self._held = folder / "fault", folder / "steps", folder / "held"
+
+    def take(self, name: str) -> None:
+        """Count a step, and do what is due at it."""
+        with self._steps.open("a+") as file:
+            file.write(name + "\n")
+            file.seek(0)
+            count = sum(1 for _ in file)
+        if not self._fault.exists():
+            return
+        number, what = self._fault.read_text().split()
+        if int(number) != count:
+            return
+        if what == "hold":
+            self._held.touch()
+        self._fault.unlink()
+        if what != "hold":
+            os.kill(os.getpid(), signal.SIGKILL if what == "kill" else signal.SIGSTOP)
+        while self._held.exists():
+            time.sleep(0.01)
+
+
+def counted(folder: Path, pythonpath: str) -> dict[str, str]:
+    """The environment in which an engine's own processes count the steps of the server in this folder."""
+    tests = Path(__file__).resolve().parents[1]
+    path = os.pathsep.join([str(tests / "reliability" / "counted"), str(tests), pythonpath])
+    return {"PYTHONPATH": path, "COUNT_STEPS_OF": str(folder)}
+
+
+def count_server_steps(folder: Path) -> None:
+    """Let this process, of whatever engine's server, count its steps."""
+    steps, save, say = Steps(folder), RunStore._save, ProgressLog.say
+
+    def saves(store: RunStore, records: Any, **options: Any) -> None:
+        names = " ".join(sorted(records))
+        steps.take(f"before saving {names}")
+        save(store, records, **options)
+        steps.take(f"after saving {names}")
+
+    def says(log: ProgressLog, event: str, **details: Any) -> None:
+        say(log, event, **details)
+        steps.take(f"{event} {details.get('round', details.get('sent', ''))}".strip())
+
+    RunStore._save, ProgressLog.say = saves, says  # type: ignore[method-assign, assignment]
+
+
+def count_node_steps(folder: Path) -> None:
+    """Let this process of a node of the local engine count its steps."""
+    steps, run, handle = Steps(folder), SessionStore.run, node.handle_message
+
+    def runs(store: SessionStore, statement: str, *values: object) -> Any:
+        if statement.startswith(("SELECT", "PRAGMA")):
+            return run(store, statement, *values)
+        steps.take(f"before: {' '.join(statement.split()[:5])}")
+        found = run(store, statement, *values)
+        steps.take(f"after: {' '.join(statement.split()[:5])}")
+        return found
+
+    def handles(read_file: Any, kind: str, read_content: Any) -> Any:
+        steps.take(f"{kind} came")
+        said = handle(read_file, kind, read_content)
+        steps.take(f"{kind} is answered")
+        return said
+
+    SessionStore.run, node.handle_message = runs, handles  # type: ignore[method-assign, assignment]
+
+
+if __name__ == "__main__":
+    role, place, argument = sys.argv[1:]
+    if role == "server":
+        count_server_steps(Path(place))
+        server.main(Path(place), float(argument))
+    else:
+        count_node_steps(Path(place))
+        node.main(Path(place), int(argument))
