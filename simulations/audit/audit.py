@@ -304,34 +304,40 @@ class _Rehearsal:
     def _working(self) -> dict[str, bool]:
         """Return whether each attack that decides something wins where nothing protects, or in its own control.
 
-        Attacks that have no such place have planted faults.
+        One that loses there has clients with few rows left, since many attacks need fewer rows than features. Attacks
+        that have no such place have planted faults.
         """
         working = {
             one.attack: one.score.leaked for one in self.report.results if one.rule is Rule.CONTROL and one.score
         }
         deciding = {one.attack for one in self.report.results if one.rule in (Rule.MUST_HIDE, Rule.MAY_BE_SEEN)}
+        few = max(2, min(self.settings.rows_per_client, self.own.n_features // 2))
         for attack in self.attacks:
-            if attack.name not in deciding or attack.name in working:
+            if attack.name not in deciding:
                 continue
-            self._begin(f"positive control: {attack.name}")
-            with suppress(NotTriedError, UsageError):
-                control = self._control(attack)
-                if control is not None:
-                    working[attack.name] = control.leaked
+            benches = [] if attack.name in working else [self.clear]
+            for bench in (*benches, replace(self.clear, rows_per_client=few)):
+                if working.get(attack.name):
+                    break
+                self._begin(f"positive control: {attack.name}")
+                with suppress(NotTriedError, UsageError):
+                    control = self._control(attack, bench)
+                    if control is not None:
+                        working[attack.name] = control.leaked
         return working
 
-    def _control(self, attack: Attack) -> Score | None:
+    def _control(self, attack: Attack, bench: Bench) -> Score | None:
         """Attack where nothing protects: the attack's own control, messages in the clear, or a total of two clients."""
         plain, trials = MODES["plain"], self.settings.trials
-        if (control := attack.control(self.bench, trials)) is not None:
+        if (control := attack.control(bench, trials)) is not None:
             return control
         if attack.expected(plain) is Expectation.LEAKS:
-            return attack.play(self.clear, plain, trials).score
+            return attack.play(bench, plain, trials).score
         if isinstance(attack, ExposureAttack) and (kinds := attack.sees - {Kind.MESSAGE, Kind.TOTALS}):
             kind = Kind.TOTAL if Kind.TOTAL in kinds else min(kinds)
-            columns = (Column(kind=kind, bench=self.bench, clients=CONTROL_CLIENTS) for _ in range(CONTROL_TOTALS))
+            columns = (Column(kind=kind, bench=bench, clients=CONTROL_CLIENTS) for _ in range(CONTROL_TOTALS))
             targets = (target for column in columns for target in attack.targets(column))
-            return attack.against(targets, self.bench.rng, until_won=True)
+            return attack.against(targets, bench.rng, until_won=True)
         return None
 
     def _add(

@@ -182,7 +182,7 @@ def _decided(one: Result, rule: DecisionRule, works: bool, leaks: bool, alpha: f
         changes["outcome"] = Outcome.WON if score.leaked else Outcome.LOST
     elif one.rule is Rule.MUST_HIDE:
         needed = rule.notices_coins if score.chance > 0.3 else rule.notices
-        blind = noticed is None or noticed > needed or not works
+        blind = not works or (score.trials > 0 and (noticed is None or noticed > needed))  # of no trial none can leak
         changes["outcome"] = Outcome.LEAK if leaks else Outcome.NOT_DECIDED if blind else Outcome.NOTHING_FOUND
     elif one.rule is Rule.MAY_BE_SEEN:
         changes["outcome"] = _beside_limit(one, works)

@@ -157,6 +157,14 @@ def test_a_choice_of_attacks_makes_no_other_sums(digits: Dataset) -> None:
     assert settings(attacks=choose_attacks(None), epsilon=None).tried_epsilon == (8.0,)
 
 
+def test_an_attack_on_few_rows_shows_that_it_works_on_few_rows() -> None:
+    """On the rows of a table, of which sites have more than it has columns, it finds nothing even in the clear."""
+    found = audit(bundled("iris"), settings(clients=5, rows_per_client=24))
+    assert {one.name: one.works for one in found.attacks} == {"lone_rows": True, "lattice_rows": True}
+    assert {one.outcome for one in found.results if one.rule is Rule.MUST_HIDE} == {Outcome.NOTHING_FOUND}
+    assert Outcome.LOST in {one.outcome for one in found.results if one.attack == "lattice_rows"}
+
+
 def test_a_thorough_audit_states_what_it_stands_for() -> None:
     thorough = settings(thorough=True).spelled_out
     assert {mode.name for mode in thorough.tried_modes} == {name for name in MODES if MODES[name].installed}

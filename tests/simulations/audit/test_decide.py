@@ -78,7 +78,7 @@ def test_a_family_is_all_results_that_must_hide_and_were_tried() -> None:
         (Score(hits=20, trials=40, chance=0.5), Outcome.NOT_DECIDED),  # 0.75 of 40 coins is no leak
         (Score(hits=130, trials=260, chance=0.5), Outcome.NOTHING_FOUND),
         (Score(hits=2, trials=2, chance=0.5), Outcome.NOT_DECIDED),  # all won, and no accident to speak of
-        (Score(hits=0, trials=0, chance=0.5), Outcome.NOT_DECIDED),
+        (Score(hits=0, trials=0, chance=0.5), Outcome.NOTHING_FOUND),  # no client has such a row
         (Score(hits=0, trials=4, chance=1e-12), Outcome.NOTHING_FOUND),  # one win of four would do
         (None, Outcome.NOT_DECIDED),
     ],
@@ -90,6 +90,7 @@ def test_too_little_power_is_not_decided(score: Score | None, expected: Outcome)
 def test_an_attack_that_lost_its_control_decides_nothing_but_a_leak() -> None:
     nothing, leak = Score(hits=0, trials=40, chance=0.01), Score(hits=20, trials=40, chance=0.01)
     assert outcome(result(score=nothing), works=False) is Outcome.NOT_DECIDED
+    assert outcome(result(score=Score(hits=0, trials=0, chance=0.5)), works=False) is Outcome.NOT_DECIDED
     assert outcome(result(score=leak), works=False) is Outcome.LEAK
     found = decided([result(score=nothing), result(score=nothing, attack="other")], RULE, {"other": True})
     assert [one.outcome for one in found] == [Outcome.NOT_DECIDED, Outcome.NOTHING_FOUND]
