@@ -263,7 +263,7 @@ class Training:
         with self._exchange.accounted():
             self._failure = certify(proposal, self._server, exchange, self._deadlines, self._addresses)
         self._progress.say("failure", certified=bool(self._failure))
-        known = [party for party in proposal.helpers if party in self._exchange.node_of]
+        known = [party for party in proposal.helpers if party in self._addresses.node_of]  # who joined, and can certify
         return not self._failure and any(map(self._exchange.is_away, known))
 
     def _take(self, result: SumResult) -> None:

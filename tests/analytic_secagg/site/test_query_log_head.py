@@ -388,6 +388,9 @@ def test_a_restored_state_makes_no_second_total(
         (tmp_path / f"{party}.head" if is_named else state(trial, party).with_name("state.head")).unlink()
         shutil.rmtree(state(trial, party))
         shutil.rmtree(trial.site(party) / "results")
+    run = trial.folder / "server" / "models" / "rehearsal"  # its session is sealed to keys that are gone, too
+    assert main(["abandon", str(run)]) == 0
+    run.rename(run.with_name("given-up"))
     rehearse(trial.folder, run_config(mode="committee"))  # what no site notices alone: everything of it is lost
 
 
