@@ -47,7 +47,10 @@ def outside(rows: list[Row], band: Goal) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # what Flower imports
-@pytest.mark.parametrize("letter", BANDS)
+@pytest.mark.parametrize(
+    "letter",
+    [pytest.param(one, marks=[pytest.mark.slow] if one == "j" else []) for one in BANDS],  # j: 36 seconds of Flower
+)
 def test_every_ratio_stays_in_its_band(letter: str) -> None:
     with one_thread():
         rows = list(SECTIONS[letter].run(QUICK))

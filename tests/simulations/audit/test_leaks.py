@@ -139,22 +139,6 @@ def test_noise_of_half_the_scale(digits: Dataset, monkeypatch: pytest.MonkeyPatc
 # What does not
 
 
-def test_the_correct_product_passes(report: Audit) -> None:
-    assert report.decision is Verdict.PASSED
-    assert bad(report) == set()
-    assert said(report, Mark.WRONG) == []
-    total = next(one for one in said(report, Mark.FINE, Mark.NOTICE) if one.startswith("Total of 20 clients"))
-    assert ("rows come out exactly" in total) == (total in said(report, Mark.NOTICE))  # seldom, within the limit
-    fine = said(report, Mark.FINE)
-    for beginning in ("Messages (masked", "Model of 20 clients", "Noise for epsilon 8", "All "):
-        assert any(one.startswith(beginning) for one in fine), beginning
-    assert all(control.caught for control in report.controls)
-    assert all(one.as_expected for one in report.noise)
-    assert all(one.as_stated for one in report.coalitions)
-    assert any(one.exposure == "total of 5 clients" for one in report.results)
-    assert ("total of 20 clients", False) in {(check.exposure, check.refused) for check in report.checks}
-
-
 def test_few_attacks_on_a_correct_mode_pass_and_the_clear_alone_is_not_decided(digits: Dataset) -> None:
     assert audited(digits, "class_means", modes=choose_modes(["masked"])).decision is Verdict.PASSED
     clear = audited(digits, "class_means", modes=choose_modes(["plain"]))
