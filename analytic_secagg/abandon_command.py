@@ -37,8 +37,8 @@ COMMAND = Command(
     name="abandon",
     summary="give up a run that waits for parties: its sites forget it, and no total comes of it any more",
     examples="""example:
-  python -m analytic_secagg abandon server/models/run-7
-  on the server's host; the sites are told when the next run begins
+  analytic-secagg abandon server/models/run-7
+      on the server's host; the sites are told when the next run begins
 """,
     options=AbandonOptions,
     run=_abandon,

@@ -58,6 +58,10 @@ class MeanPrivacy:
 
     Raises:
         PrivacyError: a number is out of range.
+
+    Example:
+        >>> MeanPrivacy(norm=1.0, epsilon=8.0, delta=1e-5, rounds=50, colluders=5).adjacency
+        'add-remove'
     """
 
     norm: float

@@ -235,8 +235,8 @@ def receipt_is_wrong(sessions: Sessions) -> bool:
 def is_refuted(spoil: Callable[..., Any] | None) -> bool:
     """Return whether the evidence about noise refutes a claim of epsilon 1 where clients send other noise."""
     rng = np.random.default_rng(1)
-    fault = NoiseFault(name="planted", title="planted", spoil=spoil)
-    *_, found = noise_evidence(Population.of(bundled("digits"), rng), (1.0,), rng, faults=(fault,))
+    faults = () if spoil is None else (NoiseFault(name="planted", title="planted", spoil=spoil),)
+    *_, found = noise_evidence(Population.of(bundled("digits"), rng), (1.0,), rng, faults=faults)
     return found.refuted
 
 
