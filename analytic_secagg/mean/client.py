@@ -140,9 +140,8 @@ class MeanClient:
         Raises:
             UsageError, SecureSumError: an update that is none; which array.
         """
-        spec, _ = self._sum(state["plan"])
+        plan, spec, _ = self._sum(state["plan"])
         vector = self._vector(spec, floats_of(before), floats_of(after), weight, metrics)
-        plan = MeanPlan.from_bytes(state["plan"])
         with self._log(state) as log:
             this = Participation(session=plan.session, model=plan.model, clients=plan.members)
             log.check(this)
@@ -162,13 +161,13 @@ class MeanClient:
         helper = {} if not self._helpers else {"helper": self._helpers[0].party}
         return helper | ({} if self._site.client is None else {"client": self._site.client.party})
 
-    def _sum(self, plan: bytes) -> tuple[MeanSpec | PrivateMeanSpec, SumProtocol]:
-        return MeanPlan.from_bytes(plan).sum(self._terms, None if self._site is None else self._site.roster)
+    def _sum(self, plan: bytes) -> tuple[MeanPlan, MeanSpec | PrivateMeanSpec, SumProtocol]:
+        said = MeanPlan.from_bytes(plan)
+        return said, *said.sum(self._terms, None if self._site is None else self._site.roster)
 
     def _begin(self, plan: bytes, party: PartyId, state: State) -> None:
         """Join a round, if this node's policy and its log allow it."""
-        said = MeanPlan.from_bytes(plan)
-        spec, sum_ = self._sum(plan)
+        said, spec, sum_ = self._sum(plan)
         if isinstance(spec, PrivateMeanSpec):
             self._policy.check(sum_, [spec.release] * spec.privacy.rounds)
             self._open_ledger().check([spec.release])
@@ -182,8 +181,7 @@ class MeanClient:
         state["plan"], state["party"], state["snapshot"] = plan, own, b""
 
     def _session(self, state: State, contribution: ClientInput) -> ClientSession:
-        _, sum_ = self._sum(state["plan"])
-        plan = MeanPlan.from_bytes(state["plan"])
+        plan, _, sum_ = self._sum(state["plan"])
         names = dict(zip(sum_.clients, plan.members, strict=True))
 
         def consent(_: SumProtocol, survivors: tuple[PartyId, ...] | None, fingerprints: object) -> None:
@@ -251,7 +249,7 @@ class MeanClient:
         return SealingKey.signed(self._helpers[0].identity, key.public).to_bytes()
 
     def _help(self, plan: bytes, party: PartyId, content: bytes, state: State) -> bytes:
-        _, sum_ = self._sum(plan)
+        _, _, sum_ = self._sum(plan)
         number, secrets = party, PartySecrets(boxes=BoxKey(state["box"]))
         if self._site is not None:
             own = self._helpers[0]
