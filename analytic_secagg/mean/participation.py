@@ -36,7 +36,7 @@ class ParticipationLog:
     are alike: the difference of two means would show these clients' updates.
 
     Args:
-        lines: where it is kept, such as a list in the node's state; ``file`` keeps it beyond a run.
+        lines: of JSON, the oldest first; ``log_in_state`` keeps them for a run, ``log_in_file`` for all runs.
         min_change: fewest clients by which cohorts and survivors may differ; 1 permits any difference.
 
     Example:
@@ -94,7 +94,11 @@ def log_in_state(state: MutableMapping[str, Any], min_change: int) -> Iterator[P
 
 @contextmanager
 def log_in_file(path: Path, min_change: int) -> Iterator[ParticipationLog]:
-    """Open the log of all runs: a file of lines of JSON, locked, and on the disk before this ends."""
+    """Open the log of all runs: a file of lines of JSON, locked, and on the disk before this ends.
+
+    Raises:
+        OSError: the disk took no line, or part of one. Nothing may leave the node then.
+    """
     import fcntl  # POSIX only, so that the rest runs anywhere
 
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
@@ -104,7 +108,10 @@ def log_in_file(path: Path, min_change: int) -> Iterator[ParticipationLog]:
         n_before = len(log.lines)
         yield log
         if added := log.lines[n_before:]:
-            os.write(descriptor, "".join(f"{line}\n" for line in added).encode())
+            content, size = "".join(f"{line}\n" for line in added).encode(), os.fstat(descriptor).st_size
+            if os.write(descriptor, content) != len(content):
+                os.ftruncate(descriptor, size)
+                raise OSError(f"the disk is full: it took only part of a line of {path}; free space")
             os.fsync(descriptor)
     finally:
         os.close(descriptor)

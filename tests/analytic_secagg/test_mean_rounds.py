@@ -5,12 +5,15 @@ from __future__ import annotations
 import doctest
 import importlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.disks import fill, small_disk
 
 from analytic_secagg.mean.client import MeanClient
+from analytic_secagg.mean.participation import Participation, log_in_file
 from analytic_secagg.mean.server import MeanRound
 from analytic_secagg.mean.terms import MeanTerms
 from secagg import MeanResult
@@ -95,3 +98,27 @@ def test_cohorts_that_differ_by_few_are_refused_and_would_show_them() -> None:
         nodes.mean(following, members=tuple("12356"))
     assert nodes.mean(following, members=tuple("123")).weight == 3
     assert nodes.mean({"w": following["w"] / 2}).weight == 6
+
+
+def test_a_full_disk_takes_whole_lines_or_the_node_takes_no_part(tmp_path: Path) -> None:
+    """A disk that is nearly full takes part of a line, of which a later mean over the same model would know nothing."""
+    log = tmp_path / "disk" / "means.jsonl"
+    wanted = [Participation(session=f"{n:064}", model=f"{n:064}", clients=MEMBERS) for n in range(40)]
+    noted: list[Participation] = []
+
+    def note(those: list[Participation]) -> None:
+        for one in those:
+            with log_in_file(log, 1) as lines:
+                lines.note(one)
+            noted.append(one)
+
+    with small_disk(log.parent, 1 << 16):
+        note(wanted[:1])
+        fill(log.parent)
+        with pytest.raises(OSError, match="only part of a line"):
+            note(wanted[1:])
+        with log_in_file(log, 1) as lines:
+            assert len(lines.lines) == len(noted) < len(wanted)
+            for one in noted:
+                with pytest.raises(ConsentRefusedError):
+                    lines.check(one)
