@@ -287,7 +287,7 @@ def federate(
         max_client_rows: most rows of one site; None bounds all together alone.
         privacy: noise in every total, and its promise; None for exact totals.
         dropouts: the messages that a site still sends in each sum before it vanishes, by its name.
-        options: parameters of the learner by name, such as ``n_layers=3`` (docs/reference/command-line.md).
+        options: parameters of the learner by name, such as ``n_layers=3`` (docs/reference/learner-options.md).
 
     Raises:
         UsageError: names the argument that is wrong, and what it must be; or the most features that fit into memory.

@@ -277,7 +277,7 @@ class JournalTable(StrictModel):
 
 
 class SiteFile(StrictModel):
-    """Configuration of a site, which no server can change; docs/how-to/deploy-with-flower.md explains each key.
+    """Configuration of a site, which no server can change; docs/reference/site-files.md explains each key.
 
     Args:
         roster: its copy of the operator's roster.

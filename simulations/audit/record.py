@@ -66,7 +66,7 @@ class CheckRecord(Record, title="check"):
     """What the checks say, in words."""
 
 
-class Audit(Record, title="Report of python -m simulations audit", frozen=False):
+class Audit(Record, title="Report of analytic-secagg audit", frozen=False):
     """Readers must ignore names that they do not know."""
 
     kind: Literal["analytic-secagg/audit"] = Field(default="analytic-secagg/audit", serialization_alias="schema")

@@ -27,7 +27,7 @@ from simulations.compare.tuning import Task
 from simulations.report.document import DatasetRecord, Natural, NotNegative, Record, computed, versions
 
 
-class Comparison(Record, title="Report of python -m simulations compare"):
+class Comparison(Record, title="Report of analytic-secagg compare"):
     """Readers must ignore names that they do not know."""
 
     kind: Literal["analytic-secagg/compare"] = Field(default="analytic-secagg/compare", serialization_alias="schema")

@@ -1,7 +1,7 @@
 """An engine of another package: sites connect by ``multiprocessing.connection`` and answer what the server asks.
 
-    python -m analytic_secagg pipes serve server.toml /run/pipes.socket 'mode="masked"'
-    python -m analytic_secagg pipes join site.toml /run/pipes.socket
+    analytic-secagg pipes serve server.toml /run/pipes.socket 'mode="masked"'
+    analytic-secagg pipes join site.toml /run/pipes.socket
 
 The server and sites sign every message; which host may connect, and TLS between hosts, are for the operator.
 """
