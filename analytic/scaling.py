@@ -7,7 +7,7 @@ columns take one sum more, of the scaled columns' sums and squares. All of it is
 what follows is the learner's own dialogue on the columns that were agreed.
 
 What the first total shows beside the largest exponents: how many values there are of each size, a lone largest one
-among them. ``docs/explanation/threat-model.md`` says so, and a release policy counts such cells.
+among them. ``docs/explanation/what-is-not-protected.md`` says so, and a release policy counts such cells.
 """
 
 from __future__ import annotations
