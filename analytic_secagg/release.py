@@ -118,7 +118,7 @@ GATES: Mapping[Gate, GateEntry] = {
         refuses=False,
     ),
 }
-"""The one table of gates: what a server asks of every exact total, and what docs/reference/policies.md shows."""
+"""The one table of gates: what a server asks of every exact total, and what docs/reference/release-gates.md shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

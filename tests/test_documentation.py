@@ -54,6 +54,17 @@ def test_every_claim_has_a_test(subject: str) -> None:
     assert all("::" in row for row in rows)
 
 
+LONG = {"wire-format.md", "performance.md", "reliability.md", "CHANGELOG.md"}
+"""A specification, and pages that commands write."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in LONG], ids=lambda page: page.name)
+def test_a_page_has_at_most_1500_words(page: Path) -> None:
+    """Of text and tables; split a longer one by task, or cut it."""
+    text = re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8"))
+    assert sum(any(map(str.isalnum, word)) for word in text.split()) <= 1500
+
+
 def test_no_page_names_this_machine() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")

@@ -1,7 +1,8 @@
 """Certified failure of a committee sum: a quorum of helpers signs the empty survivor set.
 
 A helper signs one set per session and two quorums share an honest helper. With a quorum on the empty set no other set
-can have one, so no masks are ever removed. Clients may then use the same data again: ``docs/explanation/committee.md``.
+can have one, so no masks are ever removed. Clients may then use the same data again
+(``docs/explanation/committee-proofs.md``).
 """
 
 from __future__ import annotations
