@@ -123,7 +123,7 @@ class SAFLe:
         ):
             raise SpecificationError(
                 "the private form of safle is for class labels and fixed thresholds, without the RI process: quantiles"
-                " have no price here; state thresholds, even ones for instance"
+                " have no private form; state thresholds, for example even ones"
             )
         if self.row_map is None and self.solver is not None:
             raise SpecificationError("a solver that knows noise needs the map of the private form")

@@ -372,8 +372,8 @@ def _range(found: Columns, head: Any) -> int:
     if wrong := [str(place) for place, own in enumerate(bits) if own > most]:
         raise InvalidRowsError(
             f"standardised values of columns {', '.join(wrong)} need more than {most} integer bits, so that fewer than "
-            f"{FEWEST_BITS} would be left of a deviation: these columns hardly vary beside their size; take a "
-            "public round number off them first, an offset, or leave them out"
+            f"{FEWEST_BITS} would be left of a deviation: these columns vary little compared with their size; "
+            "subtract a public round number first (an offset), or leave them out"
         )
     return max(bits)
 

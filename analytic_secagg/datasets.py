@@ -174,10 +174,7 @@ def bundled(name: str) -> Dataset:
     """
     known = BUNDLED | FETCHED
     if name not in known:
-        raise UsageError(
-            f"a bundled data set is one of {', '.join(known)}, not {name!r}; other rows come from a file (load_npz, or "
-            "compare --data)"
-        )
+        raise UsageError(f"a bundled data set is one of {', '.join(known)}, not {name!r}; read other rows from a file")
     return split(name, *known[name]())
 
 
@@ -347,7 +344,7 @@ def _check_several(name: str, key: str, array: NDArray[Any], n_rows: int) -> Non
     if array.ndim != 2 or len(array) != n_rows or array.dtype.kind != "i" or not np.isin(array, (0, 1, UNKNOWN)).all():
         raise DataError(
             f"{name}: {key} must hold several classes of each of {n_rows} rows as in the other part, 1, 0 and -1 where "
-            f"nobody says, not {array.dtype} of shape {array.shape}"
+            f"it is unknown, not {array.dtype} of shape {array.shape}"
         )
 
 

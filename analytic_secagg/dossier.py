@@ -116,7 +116,7 @@ class Evidence:
             return None
         plan = SignedPlan.from_text(self.files[PLAN].decode(errors="replace"), signers=self.signers)
         if self.audit is None:
-            raise PlanError("an audit plan without the audit's report decides nothing; add the report (--audit)")
+            raise PlanError("an audit plan without the audit's report decides nothing; add the audit's report")
         if plan.signed_at >= datetime.fromisoformat(started := self.run.said["started"]):
             raise PlanError(f"it was signed at {plan.signed_at.isoformat()}, and the run began before: {started}")
         return {

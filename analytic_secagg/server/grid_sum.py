@@ -221,7 +221,7 @@ class GridSum(_Rounds):
             raise UnreachableError(
                 f"{len(missing)} of the {len(self._helpers)} helpers did not answer (party "
                 f"{', '.join(map(str, missing))}); without {len(self._helpers) - spare} of them no total can be "
-                "released. Start their nodes, or read in their logs why they declined (a node's reason stands above), "
+                "released. Start their nodes, or read in their logs why they declined (a node's reason is above), "
                 "and run again",
                 n_needed=len(missing) - spare,
             )

@@ -441,7 +441,7 @@ class SiteFile(StrictModel):
         if ledger.budget != self.budget:
             raise SiteFileError(
                 f"{self.privacy.ledger} was begun for {ledger.budget} and the site's file says {self.budget}: a budget "
-                "is never changed under what was spent; correct the file, or begin a ledger for rows that nobody spent"
+                "cannot change once it was spent from; correct the file, or begin another ledger for new rows"
             )
         return ledger
 

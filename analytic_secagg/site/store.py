@@ -143,7 +143,9 @@ class SessionStore:
             self._database = sqlite3.connect(address, uri=True, timeout=_READ_SECONDS, isolation_level=None)
             try:
                 if (version := self._version()) not in (0, VERSION):
-                    raise SiteFileError(f"{path} is of an earlier release; the command check-site carries it on")
+                    raise SiteFileError(
+                        f"{path} is of an earlier release; run the command check-site, which converts it"
+                    )
                 yield version > 0  # of an empty file it is 0
             finally:
                 self._database.close()

@@ -93,8 +93,7 @@ class Ledger:
             _sync_folder(path)
         except OSError as error:
             raise LedgerError(
-                f"cannot begin a ledger at {path}: {error.strerror or error}; a budget is never begun anew over an old "
-                "one"
+                f"cannot begin a ledger at {path}: {error.strerror or error}; an existing ledger is never overwritten"
             ) from error
         return cls(path, budget)
 

@@ -82,7 +82,7 @@ class FinishedRun:
             ) from error
         saved, results = load_model(folder / MODEL), totals_from_bytes(totals, source=str(folder / TOTALS))
         if differences(saved, results):
-            raise UsageError(f"the totals of {folder} give another model than the one beside them: files were mixed up")
+            raise UsageError(f"the totals of {folder} do not give the model in it: files were mixed up")
         record = RunRecord(
             mode=mode.name,
             survivors=len(results[-1].survivors),

@@ -68,7 +68,7 @@ def test_weights_beyond_what_all_rows_may_weigh_are_refused() -> None:
     for change in ({"max_weight": 2**40}, {"max_weight": 2**32, "class_weights": (2**40, 1, 1)}):
         with pytest.raises(SpecificationError, match=r"a row may weigh .*, more than the"):
             weighing(BALANCED, **{"class_weights": (), **change})
-    with pytest.raises(InvalidRowsError, match="fewer than no rows"):
+    with pytest.raises(InvalidRowsError, match="fewer than 0 rows"):
         BALANCED.update(BALANCED.init(), {"classes": np.array([-2, 3, 4]), "count": np.array(5)}, 1)
 
 

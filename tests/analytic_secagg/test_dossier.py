@@ -335,7 +335,7 @@ def test_whoever_signs_cannot_make_what_is_recomputed_hold(ran: Trial, sources: 
         shutil.rmtree(copy)
     copy = shutil.copytree(tmp_path / "dossier", tmp_path / "copy")
     resigned(copy, "audit/audit.json", None, key)
-    said = "an audit plan without the audit's report decides nothing; add the report (--audit)"
+    said = "an audit plan without the audit's report decides nothing; add the audit's report"
     assert dict(problems(copy, key.public)) == {"audit/plan.json": said}
     shutil.rmtree(copy)
     for name, content in cases.items():
@@ -1064,4 +1064,4 @@ def test_the_commands_make_it_and_verify_it_elsewhere(
     assert "a public key is 64 hexadecimal digits" in capsys.readouterr().err
     words = ["dossier", str(sources.folder), "--identity", identity, "--roster", str(sources.roster), "--plan", plan]
     assert main([*words, "--out", str(tmp_path / "no-report")]) == 2
-    assert "an audit plan without the audit's report decides nothing; add the report" in capsys.readouterr().err
+    assert "an audit plan without the audit's report decides nothing; add the audit's report" in capsys.readouterr().err
