@@ -213,7 +213,7 @@ class Sources:
 
     folder: Path = option("the folder of a finished run", file, positional=True, metavar="RUN")
     roster: Path = option("the operator's roster", file, metavar="FILE")
-    sites: tuple[Path, ...] = _several("a site's file, of which its demands are taken and no key", "--site")
+    sites: tuple[Path, ...] = _several("a site's file, from which its policy is copied and no key", "--site")
     receipts: tuple[Path, ...] = _several("a receipt that a site kept", "--receipt")
     ledgers: tuple[Path, ...] = _several("a ledger of privacy costs", "--ledger")
     audit: Path | None = option(
@@ -227,7 +227,7 @@ class Sources:
         "the plan that audit-plan signed before the run", file, default=None, metavar="FILE", shown="none"
     )
     without_totals: bool = option(
-        "leave out totals, for readers who may not have them: nobody then recomputes the model",
+        "leave out totals, for readers who may not have them: the model can then not be recomputed",
         default=False,
     )
 

@@ -59,7 +59,7 @@ class TrialOptions(FolderOptions):
 class KeyOptions:
     """Options of the commands that make a key."""
 
-    file: Path = option("where the secret half goes; never replaced", file, positional=True, metavar="FILE")
+    file: Path = option("a new file for the secret half", file, positional=True, metavar="FILE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,7 +303,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         summary="begin a new epoch of a helper's sealing key and erase the old one's secret",
         examples="""examples:
   analytic-secagg epoch site.toml
-  what was sealed to the old key opens no more; sums that were under way with it go on without this helper
+  boxes sealed to the old key can no longer be opened; running sums go on without this helper
   analytic-secagg epoch site.toml --number 12
   after the site's state was lost: sites refuse numbers below those that they accepted before
 """,
@@ -336,7 +336,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         summary="check a site's file, keys, state folder and rows, and try a run beforehand; forget old sessions",
         examples="""examples:
   analytic-secagg check-site site.toml
-      talks to nobody
+      without network
   analytic-secagg check-site site.toml --run trial/app
       this site's part of every sum, made of its rows and thrown away: what it says ok to does not fail for its rows,
       its file or its roster later

@@ -137,14 +137,14 @@ def _print_heading(settings: AuditSettings, dataset: Dataset, run: Path | None) 
 
 COMMAND = Command(
     name="audit",
-    summary="attack messages, totals and models of your federation, and report what is learnt about people",
+    summary="attack messages, totals and models of your federation, and report what they reveal about people",
     examples="""examples:
   analytic-secagg audit
       digits, without protection, masked and encrypted, every attack, about half a minute
   analytic-secagg audit --html report.html --json report.json
       the same as a page for the person who decides, and every number
   analytic-secagg audit --data features.npz --clients 10 --rows 30 --html report.html
-      your own features (arrays x_train, y_train, x_test, y_test) and your own cohort: what would it give away?
+      your own features (arrays x_train, y_train, x_test, y_test) and your own cohort: what would it reveal?
   analytic-secagg audit --limit rebuilt_rows=0 --limit membership=0.7
       stricter limits than the standard ones for what totals and models may show
   analytic-secagg audit --attacks uniformity,class_means --modes masked

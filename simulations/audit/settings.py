@@ -71,7 +71,7 @@ class AuditSettings:
         default=False,
     )
     own: tuple[str, ...] = option(
-        "helpers=N or corrupt=F of a mode with helpers; a committee has 4, one of whom may collude, if nothing is said",
+        "helpers=N or corrupt=F of a mode with helpers; a committee has 4 by default, one of which may collude",
         str,
         default=(),
         flag="--option",
@@ -137,7 +137,7 @@ class AuditSettings:
     )
     feature_format: RowFormat | None = format_option("all rows")
     seed: int = option(
-        "deals rows and tosses coins; keys, masks and noise come from the operating system",
+        "draws cohorts, targets and guesses; keys, masks and noise come from the operating system",
         natural,
         default=0,
     )
