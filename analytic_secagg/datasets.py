@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
-from analytic.shape_repr import shape_repr
+from analytic.shape_repr import shape_html, shape_repr
 from analytic.statistics import UNKNOWN
 from analytic_secagg.doubts import of_features, of_spelling, of_targets, of_test
 from analytic_secagg.errors import DataError, UsageError
@@ -64,6 +64,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
 
     __repr__ = shape_repr
+    _repr_html_ = shape_html
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):

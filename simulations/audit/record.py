@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import Any, Literal
 
 from pydantic import Field
@@ -133,6 +134,14 @@ class Audit(Record, title="Report of analytic-secagg audit", frozen=False):
         """Return what an attack learnt from an exposure; None where it cannot read such."""
         found = (one for one in self.results if (one.attack, one.exposure) == (attack, exposure))
         return next(found, None)
+
+    def to_frame(self) -> Any:
+        """Return ``results`` as a data frame of pandas, a row for each attack on each exposure.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        return import_module("pandas").DataFrame([one.to_document() for one in self.results])
 
     def to_json(self) -> str:
         """Return the report as JSON, a line for each of its parts."""

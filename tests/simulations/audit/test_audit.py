@@ -206,6 +206,14 @@ def test_the_json_report_follows_its_schema_and_is_small(report: Audit) -> None:
     assert json.loads(report.to_json())["decision"] == "passed"
 
 
+def test_results_are_a_frame(report: Audit) -> None:
+    pytest.importorskip("pandas", reason="only data frames need it")
+    frame = report.to_frame()
+    assert list(zip(frame["attack"], frame["outcome"], strict=True)) == [
+        (one.attack, one.outcome) for one in report.results
+    ]
+
+
 def test_no_row_is_in_a_report(rebuilt: Audit) -> None:
     drawn = [picture.true for one in rebuilt.results if one.score for picture in one.score.pictures]
     assert drawn
