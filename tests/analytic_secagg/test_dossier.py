@@ -506,7 +506,7 @@ def test_without_totals_a_sum_states_no_other_names_and_no_annex_repeats_the_che
         said({**first, "noise": "epsilon 0.1"})
     assert "| sites | 5 in the roster; in the totals: 5 (the server's word) |" in said(first)
     word = "so the disclosure checks are the server's word and were not repeated"
-    assert (word in (told := said(first)), "Could somebody who has a row tell" in told) == (True, True)
+    assert (word in (told := said(first)), "Could somebody who knows a row find out" in told) == (True, True)
     forged = said({**first, "concerns": []})
     assert (word in forged, "The server states no finding" in forged) == (True, True)
     assert "No disclosure check had a finding" not in forged
