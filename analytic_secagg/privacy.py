@@ -312,7 +312,7 @@ class PrivateForm:
         return n_clients if self.plan.unit == "client" else first.max_rows
 
     def explain(self) -> str:
-        """The bill in words: what is promised to whom, and each release with its price."""
+        """Describe the privacy cost in words: what is promised to whom, and the cost of each release."""
         return "\n".join(self._sentences())
 
     def charge(self, number: int, ledger: Ledger, *, session_id: bytes) -> PrivacyGuarantee:

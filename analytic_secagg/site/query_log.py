@@ -380,8 +380,8 @@ class QueryLog:
         )
         if used >= self._further_totals:
             raise ConsentRefusedError(
-                f"{reason}. Nothing more is said in this session. Rows that no total holds are free; if this site's "
-                "owner and the other sites' agree to this total, raise further_totals under [journal] "
+                f"{reason}. This site takes no further part in this session. Use new rows; or, if the owners of all "
+                "sites agree to this total, raise further_totals under [journal] "
                 f"({used} of {self._further_totals} are used)"
             )
 
@@ -393,8 +393,8 @@ class QueryLog:
 
     def _in_words(self, reason: str, earlier: list[_Entry], n_clients: int) -> str:
         return (
-            f"these rows, or some of them, are in {len(earlier)} totals already, and a further one is free where "
-            f"what they combine to leaves at least {self._needed(n_clients)} clients: {reason}"
+            f"these rows, or some of them, are in {len(earlier)} totals already, and another total could differ from "
+            f"these by fewer than {self._needed(n_clients)} clients, which would expose them: {reason}"
         )
 
     def _reason_against(self, new: _Entry, earlier: list[_Entry], n_clients: int) -> str:
@@ -402,17 +402,17 @@ class QueryLog:
         if not earlier:
             return ""
         if new.survivors is None:
-            return "a client is not shown who survives here, so nobody can tell"
+            return "a client is not shown who survives in this mode, so it cannot check"
         others = [entry for entry in earlier if not entry.is_comparable(new)]
         if others:
             return (
                 f"{len(others)} earlier ones cannot be compared, since their survivors were not shown, or rows or the "
-                "roster changed in between"
+                "roster changed"
             )
         left = min_difference_size([entry.survivors or () for entry in earlier], new.survivors, owner=_owner)
         if left is None:
-            return "it adds to what the owner allowed before"
-        return "" if left >= self._needed(n_clients) else f"these leave {left}"
+            return "it is based on a total that the owner allowed"
+        return "" if left >= self._needed(n_clients) else f"combined, these leave {left}"
 
     def _needed(self, n_clients: int) -> int:
         """Return the number of clients that every total must leave by this site's policy, colluders subtracted."""
