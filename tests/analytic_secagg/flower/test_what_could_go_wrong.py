@@ -6,7 +6,7 @@ Flower answers twice: its strategy FedAvg, which sees every reply, and its own s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +46,7 @@ class Wrong:
 
     Args:
         ours: the number in each entry of the model, to 1e-4; None where the model stays as it is.
-        fedavg: Flower's strategy's number, NaN included; None where it has no model either.
+        fedavg: Flower's strategy's number, NaN included; None where it has no model either, and what it raises.
         secaggplus: Flower's secure aggregation's number; None where it halts, and ``...`` where it cannot be asked.
         value: what the odd node trains to.
         shape: of its array.
@@ -54,11 +54,12 @@ class Wrong:
         lost: whether it is gone at one of our messages.
         lost_at: stage of Flower's at which it is gone there.
         model: what the server sends to the odd node in place of the model.
+        first: whether the odd node answers before all others, or after them.
         n_rounds: over one model.
     """
 
     ours: float | None
-    fedavg: float | None
+    fedavg: float | type[Exception] | None
     secaggplus: Any
     value: float = VALUES[ODD]
     shape: tuple[int, ...] = (3,)
@@ -66,6 +67,7 @@ class Wrong:
     lost: Callable[[Message], bool] = field(default=lambda message: False)
     lost_at: str = ""
     model: float | None = None
+    first: bool = False
     n_rounds: int = 1
 
 
@@ -86,6 +88,9 @@ TABLE = {
     "NaN": Wrong(ours=WITHOUT, fedavg=np.nan, secaggplus="wrong", value=np.nan),
     "infinity": Wrong(ours=WITHOUT, fedavg=np.inf, secaggplus="wrong", value=np.inf),
     "an array of another shape": Wrong(ours=WITHOUT, fedavg=HONEST, secaggplus=..., shape=(1,)),
+    "an array of another shape, before all others": Wrong(
+        ours=WITHOUT, fedavg=ValueError, secaggplus=..., shape=(1,), first=True
+    ),
     "a number beyond the clip": Wrong(
         ours=HONEST + 6.0 * ROWS[ODD] / sum(ROWS.values()),
         fedavg=HONEST + 998.0 * ROWS[ODD] / sum(ROWS.values()),
@@ -119,6 +124,15 @@ TABLE = {
 }
 
 
+class InOrder(NodesInThisProcess):
+    """The odd node comes first or last, where Flower's strategies sample in an order that nobody knows."""
+
+    first: bool
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        return super().push_messages(sorted(messages, key=lambda m: (m.metadata.dst_node_id == ODD) != self.first))
+
+
 def nodes_of(row: Wrong, *, secure: bool) -> NodesInThisProcess:
     def train(message: Message, context: Any) -> Message:
         record: Any = message.content["arrays"]
@@ -137,7 +151,9 @@ def nodes_of(row: Wrong, *, secure: bool) -> NodesInThisProcess:
             return node == ODD and row.lost_at not in ("", "unmask")
         return node == ODD and row.lost(message)
 
-    return NodesInThisProcess(secure=secure, terms=TERMS, is_gone=gone, task=train)
+    nodes = InOrder(secure=secure, terms=TERMS, is_gone=gone, task=train)
+    nodes.first = row.first
+    return nodes
 
 
 def model_of(row: Wrong, strategy: Any, *, secure: bool) -> float | None:
@@ -157,6 +173,10 @@ def test_ours_refuses_or_counts_by_name(row: Wrong) -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("row", TABLE.values(), ids=TABLE.keys())
 def test_flowers_strategy_beside_it(row: Wrong) -> None:
+    if isinstance(row.fedavg, type):
+        with pytest.raises(row.fedavg):
+            model_of(row, lambda: FedAvg(fraction_evaluate=0.0), secure=False)
+        return
     found = model_of(row, lambda: FedAvg(fraction_evaluate=0.0), secure=False)
     assert found == (None if row.fedavg is None else pytest.approx(row.fedavg, abs=1e-4, nan_ok=True))
 
