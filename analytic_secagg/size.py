@@ -58,19 +58,25 @@ def gram_columns(learner: AnalyticLearner[Any]) -> int:
     return 0 if step is None else step.n_columns
 
 
-def refuse_too_large(learner: AnalyticLearner[Any]) -> None:
-    """Refuse a run whose matrices this process has no memory for.
+def refuse_too_large(learner: AnalyticLearner[Any], *, at_once: int = 1) -> None:
+    """Refuse a run whose matrices this machine has no memory for.
+
+    Args:
+        learner: what is trained.
+        at_once: how many such runs go on at the same time, each in a process of its own.
 
     Raises:
         UsageError: how much it needs, and the largest that fits.
     """
     columns, available = gram_columns(learner), available_bytes()
     needed = 8 * MATRICES * columns**2
-    if available is not None and needed > available:
-        fits = math.isqrt(max(0, available) // (8 * MATRICES))
+    if available is not None and at_once * needed > available:
+        fits = math.isqrt(max(0, available) // (8 * MATRICES * at_once))
+        processes = "one process" if at_once == 1 else f"each of {at_once} processes"
         raise UsageError(
-            f"{learner.name} of {columns} columns needs about {needed / 1e9:.1f} GB of memory in one process, and "
-            f"{available / 1e9:.1f} GB are free here: up to {fits} columns fit; use fewer features, or a larger machine"
+            f"{learner.name} of {columns} columns needs about {needed / 1e9:.1f} GB of memory in {processes}, and "
+            f"{available / 1e9:.1f} GB are free here: up to {fits} columns fit; use fewer features, "
+            f"{'' if at_once == 1 else 'fewer jobs at a time, '}or a larger machine"
         )
 
 

@@ -104,8 +104,13 @@ def build(run: Run, dataset: Dataset, *, max_clients: int | None = None) -> Anal
     )
 
 
-def check(run: Run, dataset: Dataset) -> int:
+def check(run: Run, dataset: Dataset, *, at_once: int = 1) -> int:
     """Refuse wrong settings of a run, before hours of work for another one.
+
+    Args:
+        run: what is to be trained.
+        dataset: its rows.
+        at_once: how many such runs go on at the same time.
 
     Returns:
         How many times ``execute`` says that it goes on, at most: contributions of clients, or rounds.
@@ -117,7 +122,7 @@ def check(run: Run, dataset: Dataset) -> int:
     if run.is_baseline:
         return int(asked.options.get("rounds", 1))
     _ = run.mode_of_sums()
-    refuse_too_large(build(run, dataset))
+    refuse_too_large(build(run, dataset), at_once=at_once)
     return run.clients * n_sums(run, dataset)
 
 

@@ -241,6 +241,13 @@ class OutputOptions:
     verbose: bool = option(
         "also print hashes, intervals, the float64 model beside, messages, seconds and memory", default=False
     )
+    jobs: int = option(
+        "runs that are trained at the same time, each in a process of its own: more than one fills the cores, takes "
+        "the memory of as many, and lets the table's seconds be those of a busy machine",
+        count,
+        default=1,
+        metavar="N",
+    )
     explain: bool = option("also print what each mode guarantees and costs, for its largest sum", default=False)
     html: Path | None = option("write one self-contained page with table and plots", file, default=None, metavar="FILE")
     plot: Path | None = option(
