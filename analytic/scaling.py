@@ -388,10 +388,11 @@ def _refusal(values: FloatMatrix, is_refused: NDArray[np.bool_]) -> RowsOutsideF
     bad, finite = int(is_refused.any(axis=1).sum()), np.isfinite(values)
     columns = ", ".join(map(str, np.flatnonzero(is_refused.any(axis=0)).tolist()))
     broken = int((~finite & is_refused).any(axis=1).sum())
+    held = [f"{broken} of {len(values)} rows hold NaN or infinity"] * bool(broken)
+    held += [f"{bad - broken} of {len(values)} rows hold a value from 2^{HIGHEST} on"] * (bad > broken)
+    fill = "; a scaler with fill=True counts and fills missing features" if np.isnan(values[is_refused]).any() else ""
     return RowsOutsideFormatError(
-        f"{broken} of {len(values)} rows hold NaN or infinity, and {bad - broken} more a value from 2^{HIGHEST} on "
-        f"(columns {columns}, targets after the features): repair or leave out these rows; with fill=True missing "
-        "features are counted and filled",
+        f"{' and '.join(held)} (columns {columns}, targets after the features): repair or leave out these rows{fill}",
         n_rows=bad,
         largest=float(np.max(np.abs(values), where=finite, initial=0.0)),
     )
