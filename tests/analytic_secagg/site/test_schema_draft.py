@@ -247,7 +247,7 @@ def test_a_first_row_that_holds_values_is_no_line_of_units(tmp_path: Path) -> No
         ([*map(str, range(24)), "90+"], "left out, 1 of its 30 rows have no number: they have a unit or a remark"),
         ([f"${n},200.5" for n in range(1, 9)], "left out, 30 of its 30 rows have no number: they have a unit"),
         (["x", ""], "left out, one text or none"),
-        ([str(2**60 + n) for n in range(9)], "left out, 30 of its 30 rows have no number: they are whole numbers"),
+        ([str(2**60 + n) for n in range(1, 10)], "left out, 30 of its 30 rows have no number: they are whole numbers"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
