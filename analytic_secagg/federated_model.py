@@ -323,7 +323,7 @@ def federate(
         if wrong := [name for name, value in stated.items() if value is not None]:
             raise UsageError(f"{wrong[0]} is for a learner by name, and learner is {learner.name} with its parameters")
         built = learner
-    refuse_too_large(built)
+    refuse_too_large(built, chosen, len(rows))
     if privacy is not None:
         n = len(rows) if privacy.unit == "client" else sum(map(len, rows.values()))
         if said := large_delta(privacy.delta, n, privacy.unit):

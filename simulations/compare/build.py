@@ -116,8 +116,7 @@ def check(run: Run, dataset: Dataset) -> int:
     asked = stated(run, dataset)
     if run.is_baseline:
         return int(asked.options.get("rounds", 1))
-    _ = run.mode_of_sums()
-    refuse_too_large(build(run, dataset))
+    refuse_too_large(build(run, dataset), run.mode_of_sums(), run.clients)
     return run.clients * n_sums(run, dataset)
 
 

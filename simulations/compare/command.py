@@ -13,11 +13,11 @@ from analytic_secagg.console.output_files import OutputFile
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.learners import LEARNERS
 from analytic_secagg.modes import MODES
-from analytic_secagg.size import WORTH_SAYING, gram_columns, in_words, seconds
+from analytic_secagg.size import WORTH_SAYING, gram_columns, in_words, needed_bytes, seconds, seconds_of_clients
 from simulations.command_line.printing import print_tables
 from simulations.command_line.progress import progress_bar
 from simulations.compare.baselines import BASELINES
-from simulations.compare.build import build
+from simulations.compare.build import build, n_sums
 from simulations.compare.comparison import Comparison, compare
 from simulations.compare.options import CompareOptions
 from simulations.compare.plan import tasks_of
@@ -60,10 +60,16 @@ def _announce(dataset: Dataset, tasks: Sequence[Task]) -> None:
         for run in task.runs
         if run.is_exact
     }
-    if (total := sum(map(seconds, learners.values()))) > WORTH_SAYING:
+    runs = [(build(run, dataset), run) for task in tasks for run in task.runs if run.is_exact]
+    of_clients = sum(
+        seconds_of_clients(learner, run.mode_of_sums(), run.clients) * n_sums(run, dataset) for learner, run in runs
+    )
+    if (total := of_clients + sum(map(seconds, learners.values()))) > WORTH_SAYING:
+        memory = max(needed_bytes(learner, run.mode_of_sums(), run.clients) for learner, run in runs)
         print(
-            f"estimate: about {in_words(total)} on one core for {max(map(gram_columns, learners.values()))} columns, "
-            "and more for every further mode, cohort and partition",
+            f"estimate: about {in_words(total)} on one core and {memory / 1e9:.1f} GB of memory, for up to "
+            f"{max(map(gram_columns, learners.values()))} columns and {max(run.clients for _, run in runs)} clients; "
+            "columns count once, and more for every further mode, cohort and partition",
             file=sys.stderr,
             flush=True,
         )
