@@ -15,7 +15,7 @@ from functools import partial
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 
-from analytic_secagg.server.exchange import NodeId, NoReply
+from analytic_secagg.server.exchange import NodeId, NoReply, Transport
 from analytic_secagg.server.run_settings import overrides, template_settings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import train
@@ -24,7 +24,7 @@ from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.site_file import SiteFile
 
 
-class PipeTransport:
+class PipeTransport(Transport):
     """The server's side: the three methods of ``analytic_secagg.server.exchange.Transport``."""
 
     def __init__(self, listener: Listener) -> None:
