@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -182,6 +183,7 @@ def _check_site(options: CheckOptions) -> int:
     if problems := list(site_problems(site)):
         raise SiteFileError("; ".join(problems))
     Site(site).sweep()
+    _warn_of_another_user(options.file)
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
     if site.ledger is not None:
         print(f"privacy: {spent_in_words(site.ledger)}")
@@ -230,6 +232,12 @@ def _tried(options: CheckOptions, site: SiteFile) -> Iterator[tuple[str, Finding
         yield from DryRun(file=site, settings=settings).findings()
     if options.server:
         yield "link", link(options.server, options.certificate)
+
+
+def _warn_of_another_user(path: Path) -> None:
+    """Another user sees other rights, and the folders that a check creates would be that user's."""
+    if hasattr(os, "geteuid") and (owner := path.stat().st_uid) != (own := os.geteuid()):
+        print(f"warning: {path} belongs to user {owner}, and this is user {own}: run this as the service does")
 
 
 def _warn_of_unlike_columns(schema: TableSchema, features: Any) -> None:

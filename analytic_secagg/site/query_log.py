@@ -155,13 +155,8 @@ class QueryLog:
         noted = self._noted(protocol, None)
         subject = noted.subject
         this = (place.computed, subject, place.has_noise)
-        if not self._store.run("SELECT 1 FROM computations WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this):
-            self._check_tries(subject)
-            is_allowed = not place.has_noise and self._computes_more(noted)
-            if is_allowed:
-                self._take_one_allowed(
-                    "this computes something else of them, and two answers about a row say more than one", subject
-                )
+        if not self._is_computed(place, subject):
+            is_allowed = self._check_computation(noted, place)
             self._store.query_log_head.advance(b"computation", place.computed, subject)
             self._store.run(
                 "INSERT INTO computations VALUES (?, ?, ?, 0, ?, ?, ?)", *this, noted.run, noted.grown, is_allowed
@@ -169,6 +164,39 @@ class QueryLog:
         yield
         self._store.query_log_head.advance(b"made", place.computed, subject)  # a copy from before knows of no vector
         self._store.run("UPDATE computations SET is_made = 1 WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this)
+
+    def try_beforehand(self, protocol: SumProtocol, rows: ClientRows, place: RunPlace) -> None:
+        """Refuse rows as ``note``, ``check``, ``computing`` and ``consent`` would if all clients of a sum are in it.
+
+        Writes into the store as ``note`` does, so give it a copy (``SessionStore.copied``).
+
+        Raises:
+            ConsentRefusedError: as they do.
+        """
+        self.note(protocol, rows, place)
+        self.check(protocol)
+        noted = self._noted(protocol, None)
+        if not self._is_computed(place, noted.subject):
+            self._check_computation(noted, place)
+        is_shown = protocol.guarantee.messages_after_vector > 0
+        self._judge(self._noted(protocol, frozenset(protocol.clients) if is_shown else None), len(protocol.clients))
+
+    def _is_computed(self, place: RunPlace, subject: bytes) -> bool:
+        """Return whether this was made of these rows before."""
+        this = (place.computed, subject, place.has_noise)
+        return bool(
+            self._store.run("SELECT 1 FROM computations WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this)
+        )
+
+    def _check_computation(self, noted: _Entry, place: RunPlace) -> bool:
+        """Return whether to compute this of rows takes one of what the owner allows; refuse it where none is left."""
+        self._check_tries(noted.subject)
+        is_allowed = not place.has_noise and self._computes_more(noted)
+        if is_allowed:
+            self._take_one_allowed(
+                "this computes something else of them, and two answers about a row say more than one", noted.subject
+            )
+        return is_allowed
 
     def _check_tries(self, subject: bytes) -> None:
         """Refuse to touch rows for one thing more where too much came to nothing."""
@@ -358,16 +386,24 @@ class QueryLog:
         what = (protocol.digest, written, new.subject)
         if self._store.run("SELECT 1 FROM totals WHERE (total, survivors, subject) = (?, ?, ?)", *what):
             return  # this was agreed to, and what was said then perhaps lost
-        earlier = self._earlier(new.subject)
-        is_clean, is_allowed = _adds_nothing(new, [entry for entry in earlier if entry.is_clean]), False
-        if not is_clean and not _continues(new, earlier):
-            reason = self._reason_against(new, earlier, len(protocol.clients))
-            is_clean, is_allowed = not reason, bool(reason) and not self._is_paid(new)
-            if is_allowed:
-                self._take_one_allowed(self._in_words(reason, earlier, len(protocol.clients)), new.subject)
+        is_clean, is_allowed = self._judge(new, len(protocol.clients))
         self._store.query_log_head.advance(*what)
         values = (*what, new.cohort, new.run, new.grown, is_allowed, is_clean)
         self._store.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
+
+    def _judge(self, new: _Entry, n_clients: int) -> tuple[bool, bool]:
+        """Return whether a total is free, and whether it takes one that the owner allows; refuse it where none is left.
+
+        A total that is neither goes on with one that was let pass before.
+        """
+        earlier = self._earlier(new.subject)
+        is_clean, is_allowed = _adds_nothing(new, [entry for entry in earlier if entry.is_clean]), False
+        if not is_clean and not _continues(new, earlier):
+            reason = self._reason_against(new, earlier, n_clients)
+            is_clean, is_allowed = not reason, bool(reason) and not self._is_paid(new)
+            if is_allowed:
+                self._take_one_allowed(self._in_words(reason, earlier, n_clients), new.subject)
+        return is_clean, is_allowed
 
     def _take_one_allowed(self, reason: str, subject: bytes) -> None:
         """Refuse what is not free where the owner allows no more."""

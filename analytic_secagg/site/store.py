@@ -151,6 +151,25 @@ class SessionStore:
         except sqlite3.Error as error:
             raise SiteFileError(self._in_words(error)) from error
 
+    @contextmanager
+    def copied(self) -> Iterator[bool]:
+        """Work in a copy in memory, which is forgotten; whether there is something to copy.
+
+        Raises:
+            SiteFileError: as ``reading``.
+        """
+        with self.reading() as is_there:
+            if not is_there or (original := self._database) is None:
+                yield False
+                return
+            self._database = sqlite3.connect(":memory:", isolation_level=None)
+            try:
+                original.backup(self._database)
+                yield True
+            finally:
+                self._database.close()
+                self._database = original
+
     def check(self) -> None:
         """Look at every page of the file.
 
