@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from analytic.errors import SpecificationError
 from analytic.learner import AnalyticLearner
 from analytic.row_format import RowFormat
 from analytic.scaling import Agreement, agreed_format
@@ -31,8 +32,18 @@ def feature_format_of(run: Run, dataset: Dataset) -> RowFormat:
 
 @lru_cache(maxsize=1)
 def _covering(dataset: Dataset) -> RowFormat:
-    """The format that holds every training row, which reads them all; each part of a run asks for it."""
-    return RowFormat.covering(dataset.x_train)
+    """The format that holds every training row, which reads them all; each part of a run asks for it.
+
+    Raises:
+        UsageError: none does.
+    """
+    try:
+        return RowFormat.covering(dataset.x_train)
+    except SpecificationError as error:
+        raise UsageError(
+            f"{dataset.name} needs columns that one format holds, or --format agreed, which brings each to a size of "
+            f"its own: {error}"
+        ) from error
 
 
 def target_format_of(run: Run, dataset: Dataset) -> RowFormat:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,14 @@ def test_what_does_not_fit_is_refused_with_the_largest_that_does(monkeypatch: py
         federate(dict.fromkeys("ABC", (rows.features, rows.targets)))
     monkeypatch.setattr(size, "available_bytes", lambda: None)
     check(RUN, wide(3001))
+
+
+def test_columns_of_any_size_have_a_way_out_by_name() -> None:
+    large = wide(2)
+    large = replace(large, x_train=large.x_train * 1e5)
+    with pytest.raises(UsageError, match="or --format agreed, which brings each to a size of its own"):
+        check(RUN, large)
+    check(RUN.but(agreement=Agreement.AGREED), large)
 
 
 def test_clients_that_do_not_fit_are_refused_with_the_most_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
