@@ -136,12 +136,29 @@ def draft(path: Path, target: str) -> Draft:
             *[f"letters are read as {reading.encoding}: see whether they come out right"]
             * (reading.encoding not in ("utf-8", "utf-16", "utf-32")),
             *_notes(columns),
+            *_beside(columns),
         ),
     )
 
 
 def _notes(columns: Iterable[_Drafted]) -> Iterator[str]:
     return (note for column in columns for note in column.notes())
+
+
+def _beside(columns: Sequence[_Drafted]) -> Iterator[str]:
+    """Yield what columns say of one another: copies of the target, and people with several rows."""
+    target = next(column for column in columns if column.is_target)
+    spelt = [loose(str(cell)) for cell in target.cells]
+    for column in columns:
+        if not column.is_target and column.kind != "none" and [loose(str(cell)) for cell in column.cells] == spelt:
+            yield f"{column.name}: the same as {target.name} in all rows, so that nothing is learned; leave it out"
+        if IDENTIFIER.fullmatch(column.name.lower()):
+            counted = Counter(column.cells)
+            if several := sum(often > 1 for cell, often in counted.items() if cell != ""):
+                yield (
+                    f"{column.name}: {several} of its {len(counted)} values are in several rows, visits or measures "
+                    "perhaps; each row counts as a person"
+                )
 
 
 def _with_marks(reading: Reading, kinds: Counter[str]) -> Reading:

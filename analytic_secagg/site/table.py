@@ -24,7 +24,7 @@ from analytic.learner import ClientRows
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.meanings import Meanings, Meant
 from analytic_secagg.site.odd_values import codes_for_missing
-from analytic_secagg.site.reading import ColumnReading, Reading
+from analytic_secagg.site.reading import HERE, ColumnReading, Reading
 from analytic_secagg.site.strict_models import StrictModel, Texts
 from analytic_secagg.site.table_files import Cells, cells_of_frame, read_cells
 from analytic_secagg.site.table_refusals import check_last, check_names, of_categories, of_numbers, of_place
@@ -240,6 +240,12 @@ class TableSchema(StrictModel):
             raise DataError(
                 f"{line} {lines[meant.unknown[0]]}: column {name} needs {needed}, and {len(meant.unknown)} of "
                 f"{len(values)} rows have another text: {looks}"
+            )
+        if meant.n_ambiguous:
+            raise DataError(
+                f"{line} {lines[0]}: column {name} has a point before three digits in {meant.n_ambiguous} of "
+                f"{len(values)} rows, whole numbers of three digits and none of more: 1.234 may be 1234. State "
+                f'thousands = "." and decimal = ",", or decimal = "." if it is a fraction, in {HERE}'
             )
         if column.missing == "refuse" and (is_missing := np.isnan(values)).any():
             schema = 'state missing = "flag" or a number in the schema of all sites'

@@ -57,8 +57,9 @@ def check_names(
         raise DataError(f"{needs}: line {line} has them: state skip_lines = {line - 1} in {HERE}")
     for name, own in missing:
         if near := [one for one in head if loose(_UNIT.sub("", one)) == loose(name)]:
+            unit = "" if loose(near[0]) == loose(name) else ", and factor where its unit is not the schema's"
             raise DataError(
-                f'{needs}: this file has it in another spelling. State name = "{near[0]}" in '
+                f'{needs}: this file has it in another spelling. State name = "{near[0]}"{unit} in '
                 f"[client.reading.columns.{own}] of this site's own file"
             )
     raise DataError(
