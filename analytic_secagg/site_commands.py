@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from analytic.learner import ClientRows
 from analytic.row_format import ColumnMap, RowFormat
 from analytic_secagg.configurations import configuration_digest, described
 from analytic_secagg.console.arguments import file, natural, whole
@@ -29,7 +30,7 @@ from analytic_secagg.site.disk import site_problems
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.json_log import logged
 from analytic_secagg.site.key_files import write_secret
-from analytic_secagg.site.profile import columns_of, oddities
+from analytic_secagg.site.profile import FEW_ROWS, columns_of, oddities
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
@@ -195,6 +196,8 @@ def _check_site(options: CheckOptions) -> int:
         print(f"client {site.client.party}: key fits the roster; {len(rows)} rows of {rows.features.shape[1]} features")
         if site.roster.features is not None:
             print(f"features of {site.roster.features.backbone}: made as the roster says, the same at all sites")
+        if _are_there_twice(rows):
+            print("warning: the second half of the rows repeats the first, so that each would count twice")
         if site.client.columns is not None:
             _warn_of_unlike_columns(site.client.columns, rows.features)
             if odd := [name for name, one in columns_of(site.client).items() if any(oddities(name, one))]:
@@ -232,6 +235,16 @@ def _tried(options: CheckOptions, site: SiteFile) -> Iterator[tuple[str, Finding
         yield from DryRun(file=site, settings=settings).findings()
     if options.server:
         yield "link", link(options.server, options.certificate)
+
+
+def _are_there_twice(rows: ClientRows) -> bool:
+    middle, odd = divmod(len(rows), 2)
+    return (
+        middle >= FEW_ROWS
+        and not odd
+        and np.array_equal(rows.features[:middle], rows.features[middle:])
+        and np.array_equal(rows.targets[:middle], rows.targets[middle:])
+    )
 
 
 def _warn_of_another_user(path: Path) -> None:

@@ -24,16 +24,18 @@ import numpy as np
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import HERE, Reading
 from analytic_secagg.site.table_look import (
+    MISSING_TEXTS,
     actual_format,
     encoding_of,
     first_bytes,
     is_comment,
+    is_number,
     layout,
     opened,
     other_format,
     separator_of,
 )
-from analytic_secagg.spelling import tidy
+from analytic_secagg.spelling import loose, tidy
 
 DELIMITED = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")
 ARROW = (".parquet", ".feather")
@@ -181,6 +183,8 @@ csv.field_size_limit(2**30)
 _NOTHING = " \t\r\n\f\v\u00a0\x1a"
 """White space, and the sign with which DOS ends files."""
 
+_MISSING = MISSING_TEXTS | {""}
+
 _ESCAPED = re.compile(r'\\(["\\])')
 """A quotation mark, or a backslash, behind a backslash: other letters behind one, as in \\N, stay as they are."""
 
@@ -217,6 +221,12 @@ def _delimited(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
                 skipinitialspace=True,
                 strict=True,
             ):
+                if at > begin and any(_holds_rows(row, place, separator) for place in range(len(row))):
+                    raise DataError(
+                        f"{path}, line {begin}: a quotation mark opens there, and whole rows lie in one text before "
+                        f'another one closes it, which would be lost. Correct it; or state quote = "" in {HERE}, if '
+                        "quotation marks are part of texts"
+                    )
                 yield begin, row
                 begin = 0
     except UnicodeError as error:
@@ -235,6 +245,20 @@ def _delimited(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
         ) from error
     except (EOFError, zlib.error) as error:
         raise DataError(f"{path} is compressed, and damaged or cut off; bring it here again") from error
+
+
+def _holds_rows(row: Sequence[str], place: int, separator: str) -> bool:
+    """Test whether a cell of several lines is the rest of a row, whole rows and the beginning of one.
+
+    It then has as many separators as these, and numbers where the row itself has some.
+    """
+    lines = row[place].splitlines()
+    if len(lines) < 2 or row[place].count(separator) != (len(lines) - 1) * (len(row) - 1):
+        return False
+    theirs, own = (lines[-1].split(separator), row[:place]) if place else (lines[0].split(separator)[1:], row[1:])
+    pairs = [pair for pair in zip(own, theirs, strict=False) if not any(loose(tidy(one)) in _MISSING for one in pair)]
+    kinds = [(is_number(one), is_number(other)) for one, other in pairs]
+    return (True, True) in kinds and all(one == other for one, other in kinds)
 
 
 def _not_in(path: Path, reading: Reading) -> str:

@@ -164,6 +164,14 @@ def test_the_command_tries_the_run_that_is_named(trial: Trial, capsys: pytest.Ca
     assert "--settings go with --run" in capsys.readouterr().err
 
 
+def test_rows_that_are_there_twice_are_said(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+    rows(lambda own: ClientRows.pool([own, own]))(trial)
+    assert main(["check-site", str(trial.site(1) / "site.toml")]) == 0
+    assert "the second half of the rows repeats the first" in capsys.readouterr().out
+    assert main(["check-site", str(trial.site(2) / "site.toml")]) == 0
+    assert "repeats the first" not in capsys.readouterr().out
+
+
 def test_a_check_by_another_user_says_so(
     trial: Trial, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
