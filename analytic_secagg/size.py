@@ -137,4 +137,6 @@ def in_words(total: float) -> str:
         ('3 minutes', '47 hours')
     """
     minutes = total / 60
+    if minutes < 1.5:
+        return "1 minute"
     return f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.0f} hours"

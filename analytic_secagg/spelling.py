@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable
 from decimal import Decimal
 
-_PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
+_PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
 _FORMULA = re.compile(r'="(.*)"')
 _WITHIN = "\x1c\x1d\x1e\x1f"
 """White space to Python, and marks between fields: two numbers with one between them are no number."""
@@ -43,8 +43,8 @@ def loose(text: str) -> str:
     """Return what a tidy text has in common with its other spellings: small and capital letters, 1 and 1.0 and 01.
 
     Example:
-        >>> loose("Male") == loose("male"), loose("1.0") == loose("1")
-        (True, True)
+        >>> loose("Male") == loose("male"), loose("1.0") == loose("1"), loose("1.000e+00") == loose("1")
+        (True, True, True)
     """
     if _PLAIN.fullmatch(text):
         return format(Decimal(text).normalize(), "f")

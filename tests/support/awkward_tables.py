@@ -222,6 +222,7 @@ FILES = [
     File("a mark or nothing for classes", swap((",f,", ",x,"), (",m,", ",,")), "column sex needs", '[columns.sex]\nrecode = { "x" = "f", "" = "m" }'),
     File("codes for classes", swap((",f,", ",2,"), (",m,", ",1,")), "they are numbers, codes perhaps: state recode", '[columns.sex]\nrecode = { "1" = "m", "2" = "f" }'),
     File("codes as reals", swap((",f,", ",2.0,"), (",m,", ",1.0,")), "they are numbers, codes perhaps", '[columns.sex]\nrecode = { "1" = "m", "2" = "f" }'),
+    File("codes as numpy writes them", swap((",f,", ",2.000000000000000000e+00,"), (",m,", ",1.000000000000000000e+00,")), "they are numbers, codes perhaps", '[columns.sex]\nrecode = { "1" = "m", "2" = "f" }'),
     File("words for classes", swap((",f,", ",Frau,"), (",m,", ",Mann,")), "they are other texts: state recode", '[columns.sex]\nrecode = { Frau = "f", mann = "m" }'),
     File("truths for classes", swap((",no", ",FALSE"), (",yes", ",TRUE")), "column outcome needs one of no, yes", '[columns.outcome]\nrecode = { "false" = "no", "true" = "yes" }'),
 ]  # fmt: skip
