@@ -17,7 +17,7 @@ from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
 from analytic.shape_repr import shape_repr
 from analytic.statistics import UNKNOWN
-from analytic_secagg.doubts import of_features, of_spelling, of_targets, of_test
+from analytic_secagg.doubts import of_balance, of_features, of_spelling, of_targets, of_test
 from analytic_secagg.errors import DataError, UsageError
 from analytic_secagg.spelling import tidy
 
@@ -138,6 +138,7 @@ class Dataset:
             *of_spelling(self.classes),
             *of_features([self.column(place) for place in range(self.n_features)], self.x_train),
             *of_test(self.x_train, self.x_test),
+            *of_balance(self.y_test),
         )
 
     @property
