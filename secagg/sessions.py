@@ -182,6 +182,11 @@ class FailureSession(Protocol):
         ...
 
     @property
+    def n_more(self) -> int:
+        """How many more answers the proof needs."""
+        ...
+
+    @property
     def proof(self) -> bytes:
         """Proof for ``SumProtocol.check_failure``; empty until enough parties have answered."""
         ...

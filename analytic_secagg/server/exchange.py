@@ -218,7 +218,9 @@ class Exchange:
                 advice=self._account(error),
             ) from error
         except HelperMissingError as error:
-            raise HelperMissingError(missing=error.missing, needed=error.needed, advice=self._account(error)) from error
+            raise HelperMissingError(
+                missing=error.missing, needed=error.needed, n_more=error.n_more, advice=self._account(error)
+            ) from error
         except UnreachableError as error:
             raise UnreachableError(f"{error}. {self._account(error)}", n_needed=error.n_needed) from error
 
@@ -234,7 +236,7 @@ class Exchange:
         if isinstance(error, TooFewSurvivorsError):
             return error.came + n_away >= error.needed
         if isinstance(error, HelperMissingError):
-            return any(party in self.node_of and self.is_away(party) for party in error.missing)
+            return sum(party in self.node_of and self.is_away(party) for party in error.missing) >= error.n_more
         return isinstance(error, UnreachableError) and n_away >= error.n_needed
 
     def is_away(self, party: PartyId) -> bool:

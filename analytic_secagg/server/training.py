@@ -38,7 +38,7 @@ from analytic_secagg.run_account import account_of_run, account_of_sum
 from analytic_secagg.server.announcements import with_announcements
 from analytic_secagg.server.exchange import Deadlines, Exchange, SessionExchange, Transport
 from analytic_secagg.server.grid_series import GridSeries, SeriesOverError
-from analytic_secagg.server.grid_sum import can_certify, certify, run_sum
+from analytic_secagg.server.grid_sum import certify, failure_of, run_sum
 from analytic_secagg.server.progress_log import LOG, ProgressLog
 from analytic_secagg.server.reserve import Reserve
 from analytic_secagg.server.run_settings import RunSettings
@@ -55,6 +55,11 @@ from secagg.errors import SecureSumError, TooFewSurvivorsError
 GO_ON = (
     "start the run again with the same settings once those who gave no answer can be reached, or there is space: it "
     "goes on with the same session"
+)
+
+NOT_ENDED = (
+    "start it again with the settings and the roster that it began with; where a key in that roster is lost, or a "
+    "party does not come back, give it up with the command abandon"
 )
 
 
@@ -126,7 +131,7 @@ def _tell_of_failures(server: ServerFile, exchange: Exchange, progress: Progress
     for folder in RunStore.left(server.output):
         with suppress(FederationError, AnalyticError, SecureSumError), RunStore.opened(folder) as store:
             if store.failure is None:
-                progress.say("not ended", run=folder.name, remedy="start it again with the settings that it began with")
+                progress.say("not ended", run=folder.name, remedy=NOT_ENDED)
                 continue
             settings = RunSettings.of({name.replace("_", "-"): value for name, value in store.settings.items()})
             log = ProgressLog(folder / "progress.jsonl", progress.log, goes_on=True)
@@ -242,10 +247,10 @@ class Training:
         try:
             proposal = self._store.proposal
             try:
-                with_proof = proposal is not None and can_certify(proposal, self._server)
+                failure = None if proposal is None else failure_of(proposal, self._server)
             except (FederationError, AnalyticError, SecureSumError):
-                proposal, with_proof = None, False  # what these parties cannot agree to was no sum, nor what none saw
-            is_final = with_proof and isinstance(error, TooFewSurvivorsError)
+                proposal = failure = None  # what these parties cannot agree to was no sum, nor what none saw
+            is_final = failure is not None and isinstance(error, TooFewSurvivorsError)
             if isinstance(error, OutputError | NotStoredError):
                 return self._store.has_asked
             if proposal is not None and not is_final and self._exchange.may_still_end(error):
@@ -257,14 +262,15 @@ class Training:
             return True
         if proposal is not None:
             self._session = proposal.session
-        if proposal is None or not with_proof:
+        if proposal is None or failure is None:
             return False
         exchange = SessionExchange(proposal.session, self._exchange, self._progress)
         with self._exchange.accounted():
-            self._failure = certify(proposal, self._server, exchange, self._deadlines, self._addresses)
+            certify(failure, proposal, self._server, exchange, self._deadlines, self._addresses)
+        self._failure = failure.proof
         self._progress.say("failure", certified=bool(self._failure))
         known = [party for party in proposal.helpers if party in self._addresses.node_of]  # who joined, and can certify
-        return not self._failure and any(map(self._exchange.is_away, known))
+        return not self._failure and sum(map(self._exchange.is_away, known)) >= failure.n_more
 
     def _take(self, result: SumResult) -> None:
         """Go on with a total, unless the settings' release policy refuses it."""

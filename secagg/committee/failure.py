@@ -58,9 +58,14 @@ class CommitteeFailure(Party):
         return self._round.waiting_for
 
     @property
+    def n_more(self) -> int:
+        """How many more helpers must sign."""
+        return max(0, self._config.seed_sharing.quorum - len(self._signatures))
+
+    @property
     def proof(self) -> bytes:
         """Proof for ``CommitteeSum.check_failure``; empty until a quorum signed."""
-        if len(self._signatures) < self._config.seed_sharing.quorum:
+        if self.n_more:
             return b""
         return SetCertificate(survivors=(), signatures=self._signatures).to_payload()
 

@@ -250,6 +250,11 @@ class KeyHolderFailure(Party):
         """The key holder, until it has signed."""
         return self._round.waiting_for
 
+    @property
+    def n_more(self) -> int:
+        """1 until the key holder has signed."""
+        return len(self.waiting_for)
+
 
 def check_failure(config: EncodedSum, proof: bytes) -> None:
     """Verify a key holder's signature on the empty survivor set.
