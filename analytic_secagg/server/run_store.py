@@ -42,7 +42,7 @@ COMMIT;
 _WAIT_SECONDS = 5.0
 
 _RUN, _BEGAN, _SUM, _ADDRESSES, _SESSION = "run", "began", "sum", "addresses", "session"
-_TOTAL, _FAILED, _ENDED = "total ", "failed", "ended"
+_TOTAL, _FAILED, _PROOF, _ENDED = "total ", "failed", "proof", "ended"
 
 Outcome = tuple[str, str]
 """The kind of the error that a run ended with, and its reason; both empty for a model."""
@@ -200,6 +200,11 @@ class RunStore:
         """The error that ended this run, of which the sites may not have been told yet."""
         return self._outcome(_FAILED)
 
+    @property
+    def proof(self) -> bytes:
+        """What certifies that the sum at work failed; empty where nothing does."""
+        return self._load(_PROOF) or b""
+
     def is_of(self, plan: Mapping[str, Any]) -> bool:
         """Return whether the run in this folder has these settings and this roster."""
         return self._load(_RUN) == _canonical(plan)
@@ -262,6 +267,10 @@ class RunStore:
     def fail(self, outcome: Outcome, addresses: NodeAddresses) -> None:
         """Store that the run failed: nothing goes on with the sum at work, whose session is wiped."""
         self._save({_FAILED: json.dumps(outcome).encode(), _ADDRESSES: _written(addresses), _SESSION: None})
+
+    def keep_proof(self, proof: bytes) -> None:
+        """Store what certifies the failure: a site that is away now is told once it is back."""
+        self._save({_PROOF: proof})
 
     def end(self, outcome: Outcome) -> None:
         """Wipe everything but what was run and how it ended."""

@@ -36,7 +36,7 @@ from analytic_secagg.federation import Federation, Step, SumRecord
 from analytic_secagg.modes import find_mode
 from analytic_secagg.run_account import account_of_run, account_of_sum
 from analytic_secagg.server.announcements import with_announcements
-from analytic_secagg.server.exchange import Deadlines, Exchange, SessionExchange, Transport
+from analytic_secagg.server.exchange import Deadlines, Exchange, NodeId, SessionExchange, Transport
 from analytic_secagg.server.grid_series import GridSeries, SeriesOverError
 from analytic_secagg.server.grid_sum import certify, failure_of, run_sum
 from analytic_secagg.server.progress_log import LOG, ProgressLog
@@ -121,7 +121,7 @@ def folder_of(run_config: Mapping[str, Any], server: ServerFile, name: str) -> P
     plan = plan_of(RunSettings.of(run_config), server)
     for folder in RunStore.left(server.output):
         with suppress(DeploymentError), RunStore.opened(folder) as store:
-            if store.is_of(plan):
+            if store.is_of(plan) and not store.proof:
                 return folder
     return server.output / name
 
@@ -261,13 +261,15 @@ class Training:
             self._progress.say("not stored", reason=str(full))
             return True
         if proposal is not None:
-            self._session = proposal.session
-        if proposal is None or failure is None:
+            self._session, self._failure = proposal.session, self._store.proof
+        if proposal is None or failure is None or self._failure:
             return False
         exchange = SessionExchange(proposal.session, self._exchange, self._progress)
         with self._exchange.accounted():
             certify(failure, proposal, self._server, exchange, self._deadlines, self._addresses)
         self._failure = failure.proof
+        with suppress(NotStoredError):  # who is there is told all the same
+            self._store.keep_proof(failure.proof)
         self._progress.say("failure", certified=bool(self._failure))
         known = [party for party in proposal.helpers if party in self._addresses.node_of]  # who joined, and can certify
         return not self._failure and sum(map(self._exchange.is_away, known)) >= failure.n_more
@@ -329,14 +331,23 @@ class Training:
     def _end(self) -> None:
         """Tell all nodes, lost ones too, that the last session is over, so that they forget its secrets now.
 
-        All get the model, if there is one; those where a party is that the roster names get the totals, too.
+        Who was not there is told of a certified failure when the next run begins: it frees rows. All get the model, if there is one; those where a party is that the roster names get the totals, too.
         """
         holders = {self._exchange.node_of.get(party) for party in self._server.roster.totals}
         content = {holds: write_end(self._session, self._results(holds), self._failure) for holds in (False, True)}
         seconds = Deadlines(seconds=self._settings.round_seconds)
         contents = {node: content[node in holders] for node in self._exchange.everybody()}
-        self._exchange.ask("END", END, contents, lambda node, answer: 0, seconds)
-        self._is_told = True
+        told = set[NodeId]()
+
+        def take(node: NodeId, answer: bytes) -> int:
+            told.add(node)
+            return 0
+
+        self._exchange.ask("END", END, contents, take, seconds)
+        nodes, n_invited = set(self._addresses.node_of.values()), self._addresses.n_invited
+        self._is_told = not self._failure or (nodes <= told and len(told) >= n_invited)
+        if not self._is_told:
+            self._progress.say("not told", nodes=max(len(nodes - told), n_invited - len(told)))
 
     def _results(self, holds_totals: bool) -> RunResults | None:
         if holds_totals not in self._model:

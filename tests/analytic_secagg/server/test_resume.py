@@ -33,14 +33,15 @@ from support.rehearsed import (
     with_budgets,
 )
 
+from analytic_secagg.modes import MODES
 from analytic_secagg.server.run_store import FILE, NodeAddresses, RunStore
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import folder_of
 from analytic_secagg.site.errors import DeploymentError, Refusal, RunSettingsError
-from analytic_secagg.site.messages import END, STEP, read_messages
+from analytic_secagg.site.messages import END, INVITE, STEP, read_messages
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.trial import Trial
-from secagg.errors import SecureSumError
+from secagg.errors import SecureSumError, TooFewSurvivorsError
 from secagg.wire import carries_vector, message_type
 
 MASKED, COMMITTEE = {"mode": "masked"}, {"mode": "committee"}
@@ -340,6 +341,32 @@ def test_a_later_run_tells_the_sites_of_one_that_failed(trial: Trial) -> None:
     assert RunStore.left(models) == []
     assert [site(trial, party).count_totals()[0] for party in CLIENTS] == [2, 2, 1, 1, 1], "helpers helped once, too"
     is_exact(trial, list(CLIENTS))
+
+
+@pytest.mark.parametrize(("mode", "lost"), [("committee", (3, 4, 5)), ("bfv", (2, 3, 4))])
+def test_a_site_that_misses_the_end_is_told_of_the_failure_later(
+    trial: Trial, mode: str, lost: tuple[int, ...]
+) -> None:
+    """Its vector left and was lost, and it is away when the others hear of the certificate."""
+    if missing := MODES[mode].missing_extra:
+        pytest.skip(f"needs {missing}")
+    config, models = run_config(mode=mode, **{"min-survivors": 3}), trial.folder / "server" / "models"
+
+    def hear(party: int, kind: str, content: bytes, said: Said) -> Said:
+        return Refusal.DECLINED if party in lost and kind == INVITE else said
+
+    with pytest.raises(TooFewSurvivorsError):
+        rehearse(trial.folder, config, hear=hear, is_gone=lambda party, kind: (party, kind) == (4, END))
+    assert events(trial)[-2] | {"seconds": 0} == {"seconds": 0, "event": "not told", "nodes": 1}
+    assert [site(trial, party).count_totals()[0] for party in CLIENTS] == [0, 0, 0, 1, 0]
+    (models / "rehearsal").rename(models / "before")
+    server = ServerFile.read(trial.folder / "server" / "server.toml")
+    assert folder_of(config, server, "next") == models / "next", "it is a run by itself"
+    rehearse(trial.folder, config)
+    assert RunStore.left(models) == []
+    is_exact(trial, list(CLIENTS))
+    assert site(trial, 4).count_totals()[0] == 1
+    assert is_wiped(trial)
 
 
 def test_one_process_works_on_a_run(trial: Trial) -> None:
