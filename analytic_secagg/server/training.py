@@ -331,7 +331,8 @@ class Training:
     def _end(self) -> None:
         """Tell all nodes, lost ones too, that the last session is over, so that they forget its secrets now.
 
-        Who was not there is told of a certified failure when the next run begins: it frees rows. All get the model, if there is one; those where a party is that the roster names get the totals, too.
+        Who was not there is told of a certified failure when the next run begins, since it frees rows. All get the
+        model, if there is one; those where a party is that the roster names get the totals, too.
         """
         holders = {self._exchange.node_of.get(party) for party in self._server.roster.totals}
         content = {holds: write_end(self._session, self._results(holds), self._failure) for holds in (False, True)}
