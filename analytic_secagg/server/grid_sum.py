@@ -204,7 +204,8 @@ class GridSum(_Rounds):
         """
         contents = dict.fromkeys(self._exchange.everybody(), write_proposal(proposal))
         n_parties = len(proposal.clients) + len(self._helpers)
-        self._addresses.n_invited = min(len(contents), n_parties)
+        self._addresses.n_invited = max(self._addresses.n_invited, min(len(contents), n_parties))
+        self._store.keep_addresses(self._addresses)  # who is asked now may have to be told how it ends
         deadlines = replace(self._deadlines, of=self._addresses.n_invited, complete=self._is_everybody_here)
         self._exchange.ask("INVITATION", INVITE, contents, self._take_first, deadlines)
         spare = self._protocol.guarantee.helper_dropout_tolerance

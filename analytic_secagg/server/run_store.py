@@ -71,8 +71,8 @@ class NodeAddresses:
 
     Args:
         node_of: each party's node.
-        n_invited: how many nodes were invited at first, of which every later quorum is a fraction; no more than there
-            are parties, since other nodes have no part.
+        n_invited: how many nodes were invited at first, also by a process before or to the run's sum before; every
+            later quorum is a fraction of it. No more than there are parties, since other nodes have no part.
     """
 
     node_of: dict[PartyId, int] = field(default_factory=dict)
@@ -230,7 +230,7 @@ class RunStore:
 
     @property
     def addresses(self) -> NodeAddresses:
-        """Where the parties of the last sum were, once its invitation was over."""
+        """Where the parties of the last sum were, once its invitation was over; before, how many nodes were invited."""
         content = self._load(_ADDRESSES)
         if content is None:
             return NodeAddresses()

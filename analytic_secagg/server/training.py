@@ -398,7 +398,7 @@ class Training:
             proposal = with_announcements(proposal, self._server, exchange, self._deadlines)
         if not goes_on:
             self._store.open_sum(proposal)
-            self._addresses = NodeAddresses()
+            self._addresses = NodeAddresses(n_invited=self._addresses.n_invited)
         self._first = self._first or proposal
         given = (proposal, self._server, exchange, self._deadlines, self._store, self._addresses)
         if not proposal.place:

@@ -242,7 +242,7 @@ def test_a_server_that_is_set_back_opens_no_second_set_of_survivors(
     with as_it_was(trial):
         saved = in_a_process(lambda: rehearse(trial.folder, config))
     dies_at = number_of(saved, "session", dies, after=False)
-    back_to = number_of(saved, "session", back) if back else number_of(saved, "addresses", 1, after=False)
+    back_to = number_of(saved, "session", back) if back else number_of(saved, "addresses", 2, after=False)
     in_a_process(lambda: rehearse(trial.folder, config, hear=said_by(trial)), dies_at=dies_at, keep=kept)
     assert bool(types(trial) & {"UNMASK_SHARES", "MASK_SUM"}) == (dies == 5), "that it had its one opening, or not"
     shutil.copy(kept / str(back_to), trial.folder / "server" / "models" / "rehearsal" / FILE)
@@ -366,6 +366,26 @@ def test_a_site_that_misses_the_end_is_told_of_the_failure_later(
     assert RunStore.left(models) == []
     is_exact(trial, list(CLIENTS))
     assert site(trial, 4).count_totals()[0] == 1
+    assert is_wiped(trial)
+
+
+def test_who_was_invited_before_the_server_died_is_told_of_a_failure(trial: Trial) -> None:
+    """A site sent its vector to a process that died at once; to the next one it is nobody, and is told all the same."""
+    config, models = run_config(mode="committee", **{"min-survivors": 3}), trial.folder / "server" / "models"
+
+    def hear(party: int, kind: str, content: bytes, said: Said) -> Said:
+        return Refusal.DECLINED if party in (3, 4) and kind == INVITE else said
+
+    with as_it_was(trial):
+        saved = in_a_process(lambda: rehearse(trial.folder, config))
+    in_a_process(lambda: rehearse(trial.folder, config), dies_at=number_of(saved, "addresses", 2, after=False))
+    assert events(trial)[-1]["event"] == "round closes"
+    with pytest.raises(TooFewSurvivorsError):
+        rehearse(trial.folder, config, hear=hear, n_online=(4,))
+    assert [site(trial, party).count_totals()[0] for party in CLIENTS] == [0, 0, 0, 0, 1]
+    (models / "rehearsal").rename(models / "before")
+    rehearse(trial.folder, config)
+    assert [site(trial, party).count_totals()[0] for party in CLIENTS] == [2, 2, 1, 1, 1]
     assert is_wiped(trial)
 
 
