@@ -24,16 +24,13 @@ import numpy as np
 
 from analytic_secagg.site.errors import DeploymentError, RunSettingsError
 from analytic_secagg.site.proposal import TrainingProposal
+from analytic_secagg.site.store import BEGIN
 from secagg import PartyId, SumResult
 from secagg.snapshots import read, write
 
 FILE = "run.sqlite"
 
-PREPARE = """
-PRAGMA locking_mode = EXCLUSIVE;
-PRAGMA synchronous = EXTRA;
-PRAGMA secure_delete = ON;
-BEGIN EXCLUSIVE;
+PREPARE = f"""{BEGIN}
 CREATE TABLE IF NOT EXISTS records (name TEXT PRIMARY KEY, content BLOB);
 PRAGMA user_version = 1;
 COMMIT;

@@ -25,11 +25,15 @@ from secagg import PartyId
 
 FILE = "sessions.sqlite"
 
-PREPARE = """
+BEGIN = """
 PRAGMA locking_mode = EXCLUSIVE;
 PRAGMA synchronous = EXTRA;
 PRAGMA secure_delete = ON;
 BEGIN EXCLUSIVE;
+"""
+"""What the rules above are in SQLite; a server's runs are stored under the same ones."""
+
+PREPARE = f"""{BEGIN}
 CREATE TABLE IF NOT EXISTS sessions (id BLOB PRIMARY KEY, touched REAL, invitation BLOB);
 CREATE TABLE IF NOT EXISTS records (session BLOB, name TEXT, content BLOB, PRIMARY KEY (session, name));
 CREATE TABLE IF NOT EXISTS journal_key (content BLOB);
