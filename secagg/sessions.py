@@ -183,7 +183,7 @@ class FailureSession(Protocol):
 
     @property
     def n_more(self) -> int:
-        """How many more answers the proof needs."""
+        """Number of answers that the proof still needs."""
         ...
 
     @property

@@ -59,7 +59,7 @@ class CommitteeFailure(Party):
 
     @property
     def n_more(self) -> int:
-        """How many more helpers must sign."""
+        """Number of helpers that must still sign."""
         return max(0, self._config.seed_sharing.quorum - len(self._signatures))
 
     @property

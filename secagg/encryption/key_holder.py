@@ -252,7 +252,7 @@ class KeyHolderFailure(Party):
 
     @property
     def n_more(self) -> int:
-        """1 until the key holder has signed."""
+        """Number of signatures that are missing: 1 until the key holder has signed."""
         return len(self.waiting_for)
 
 

@@ -344,9 +344,7 @@ def test_a_later_run_tells_the_sites_of_one_that_failed(trial: Trial) -> None:
 
 
 @pytest.mark.parametrize(("mode", "lost"), [("committee", (3, 4, 5)), ("bfv", (2, 3, 4))])
-def test_a_site_that_misses_the_end_is_told_of_the_failure_later(
-    trial: Trial, mode: str, lost: tuple[int, ...]
-) -> None:
+def test_a_site_that_misses_the_end_is_told_later(trial: Trial, mode: str, lost: tuple[int, ...]) -> None:
     """Its vector left and was lost, and it is away when the others hear of the certificate."""
     if missing := MODES[mode].missing_extra:
         pytest.skip(f"needs {missing}")
