@@ -5,7 +5,7 @@ A sum uses its encoder to encode a client's vector, to add encoded vectors, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -146,9 +146,9 @@ class Encoder:
             f"  a total holds at least {config.survivors_needed} clients, else none is released",
         ]
 
-    def encode(self, vector: RingVector, config: EncodedSum) -> bytes:
-        """Return the encoded vector."""
-        return vector.to_bytes()
+    def encode(self, vector: RingVector, config: EncodedSum) -> Sequence[memoryview]:
+        """Return the encoded vector, in parts that are copied only once: into their message."""
+        return vector.parts()
 
     def begin(self, config: EncodedSum) -> RunningSum:
         """Return an empty running sum."""

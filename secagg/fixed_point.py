@@ -43,8 +43,11 @@ _WANTED = {
     NUMBER: "a number of at most 64 bits",
 }
 
-_CHUNK = 1 << 18
+_CHUNK = 1 << 16
 """Numbers that are rounded at once, so that intermediate arrays stay in the cache."""
+
+_CHANCE_BITS = 32
+"""Bits of a fraction that stochastic rounding compares with as many random ones."""
 
 
 def check_shapes(shapes: Shapes) -> None:
@@ -269,23 +272,50 @@ def encode(
         InvalidVectorError: a number is NaN or infinite.
     """
     flat, clip, clipped = np.ascontiguousarray(values).reshape(-1), 2.0**exponent, 0
+    # One multiplication by weight and step: a power of two is exact, so it rounds as w x alone does.
+    factor = math.ldexp(float(weight), shift)
+    is_narrow = math.ldexp(factor, exponent) < 1 << (63 - _CHANCE_BITS)
     for start in range(0, flat.size, _CHUNK):
-        numbers = flat[start : start + _CHUNK].astype(np.float64)
-        if not np.isfinite(numbers).all():
-            n_bad = int(np.count_nonzero(~np.isfinite(flat)))
-            raise InvalidVectorError(
-                f"{name!r}: {n_bad} of {flat.size} numbers are NaN or infinite, and a mean over them would be so for "
-                "everybody; nothing was sent. Repair the model, or leave this client out of the round"
-            )
-        clipped += int(np.count_nonzero(np.abs(numbers) > clip))
-        np.clip(numbers, -clip, clip, out=numbers)
-        numbers *= weight
-        exact = np.ldexp(numbers, shift)
+        numbers, integers = flat[start : start + _CHUNK].astype(np.float64), out[start : start + _CHUNK]
+        if not -clip <= numbers.min() <= numbers.max() <= clip:  # of NaN all is false
+            clipped += _clip(numbers, clip, name, flat)
         if draws is None:
-            out[start : start + numbers.size] = np.rint(exact)
+            numbers *= factor
+            integers[...] = np.rint(numbers, out=numbers)
+            continue
+        drawn = np.frombuffer(draws(4 * numbers.size), dtype="<u4")
+        if is_narrow:
+            # The integer and its fraction in one word: it exceeds the next integer where the fraction exceeds the draw.
+            numbers *= math.ldexp(factor, _CHANCE_BITS)
+            integers[...] = np.rint(numbers, out=numbers)
+            integers -= drawn
+            integers += (1 << _CHANCE_BITS) - 1
+            integers >>= _CHANCE_BITS
         else:
-            whole = np.floor(exact)
-            chances = np.rint(np.ldexp(exact - whole, 32))
-            drawn = np.frombuffer(draws(4 * numbers.size), dtype="<u4")
-            out[start : start + numbers.size] = whole + (drawn < chances)
+            numbers *= factor
+            whole = np.floor(numbers)
+            integers[...] = whole + (drawn < np.rint(np.ldexp(numbers - whole, _CHANCE_BITS)))
     return clipped
+
+
+def _clip(numbers: FloatArray, clip: float, name: str, whole: NDArray[Any]) -> int:
+    """Clip numbers in place and return how many were beyond the clip.
+
+    Args:
+        numbers: part of an array.
+        clip: largest absolute value.
+        name: of the array; with ``whole`` for the error.
+        whole: the array.
+
+    Raises:
+        InvalidVectorError: a number is NaN or infinite.
+    """
+    if not np.isfinite(numbers).all():
+        n_bad = int(np.count_nonzero(~np.isfinite(whole)))
+        raise InvalidVectorError(
+            f"{name!r}: {n_bad} of {whole.size} numbers are NaN or infinite, and a mean over them would be so for "
+            "everybody; nothing was sent. Repair the model, or leave this client out of the round"
+        )
+    n_beyond = int(np.count_nonzero(np.abs(numbers) > clip))
+    np.clip(numbers, -clip, clip, out=numbers)
+    return n_beyond

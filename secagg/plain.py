@@ -119,9 +119,9 @@ class PlainClient(OneShotClient):
         """Return the message with the encoded vector."""
         config, vector = self._config, self._vector()
         self._ask_consent(None)
-        payload = config.encoder.encode(vector, config)
+        encoded = config.encoder.encode(vector, config)
         self._mark_sent()
-        return self._seal_message(config.encoder.input_type, payload)
+        return self._seal_message(config.encoder.input_type, b"", vector=encoded)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

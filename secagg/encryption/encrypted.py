@@ -19,7 +19,7 @@ the context of each session.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Self, cast
@@ -143,9 +143,9 @@ class Encrypted(Encoder):
         )
         return {HOLDER_ROLE: cost}
 
-    def encode(self, vector: RingVector, config: EncodedSum) -> bytes:
+    def encode(self, vector: RingVector, config: EncodedSum) -> Sequence[memoryview]:
         """Return the encrypted vector. SEAL draws its randomness from the operating system."""
-        return self.cipher(config).encrypt(vector, self.public_context)
+        return [memoryview(self.cipher(config).encrypt(vector, self.public_context))]
 
     def begin(self, config: EncodedSum) -> RunningSum:
         """Return an empty running sum of ciphertexts."""

@@ -35,7 +35,7 @@ from secagg import (
     SumResult,
     run_in_memory,
 )
-from secagg.fixed_point import encode, room_of
+from secagg.fixed_point import _CHUNK, encode, room_of
 
 Client = tuple[dict[str, Any], int, dict[str, float]]
 """Arrays, weight, metrics."""
@@ -463,6 +463,39 @@ def test_the_chance_of_rounding_up_is_the_fraction(fraction: int, whole: int) ->
         assert rounded(kept - 1) == whole + up + 1
 
 
+@given(
+    values=st.lists(st.floats(-8, 8) | st.floats(-(2.0**-20), 2.0**-20), min_size=1, max_size=4),
+    weight=st.integers(1, 1000),
+    k=st.integers(0, 36),
+    exponent=st.integers(-3, 4),
+    seed=st.none() | st.integers(0, 2**32),
+)
+def test_rounding_is_that_of_exact_fractions(
+    values: list[float], weight: int, k: int, exponent: int, seed: int | None
+) -> None:
+    """For integers that leave room for their fraction in a word, and for those that do not."""
+    drawn = b"" if seed is None else np.random.default_rng(seed).bytes(4 * len(values))
+    out = np.zeros(len(values), dtype=np.int64)
+    options = {"weight": weight, "exponent": exponent, "shift": k - exponent}
+    n_clipped = encode(np.array(values), out, name="w", draws=None if seed is None else lambda n: drawn, **options)
+    slowly = list(_rounded_slowly([Fraction(x) for x in values], weight, exponent, k, drawn))
+    # Fractions of 54 bits and more: w x is rounded to float64 before, which moves an integer by 1 at most, and rarely.
+    is_exact = all(Fraction(x) * weight == Fraction(float(x) * weight) for x in values)
+    assert np.abs(np.subtract(out, slowly)).max() <= (0 if is_exact else 1)
+    assert n_clipped == sum(abs(x) > 2.0**exponent for x in values)
+
+
+@pytest.mark.parametrize("k", [18, 40])
+def test_a_long_array_is_rounded_as_its_numbers_are_one_by_one(k: int) -> None:
+    rng = np.random.default_rng(5)
+    x, drawn = rng.uniform(-1, 1, _CHUNK + 1000), rng.integers(0, 2**32, _CHUNK + 1000, dtype=np.uint32)
+    out, stream = np.zeros(x.size, dtype=np.int64), iter([drawn[:_CHUNK].tobytes(), drawn[_CHUNK:].tobytes()])
+    encode(x, out, name="w", weight=3, exponent=0, shift=k, draws=lambda n_bytes: next(stream))
+    exact = np.ldexp(3 * x, k)
+    whole = np.floor(exact)
+    assert (out == whole + (drawn < np.rint(np.ldexp(exact - whole, 32)))).all()
+
+
 def test_stochastic_rounding_is_the_default_and_fresh_each_time_and_nearest_draws_nothing() -> None:
     updates = {"w": np.full(200, 1e-6)}
     spec = MeanSpec.of(updates, n_clients=3, clip=1.0)
@@ -581,15 +614,22 @@ def _encoded_slowly(run: dict[str, Any], client: dict[str, Any]) -> Iterator[int
     fields += [([client["metrics"][name]], 20, scale(6)) for name in run["metrics"]]
     clipped = []
     for values, exponent, k in fields:
-        clip, n_clipped = Fraction(2) ** exponent, 0
+        clip = Fraction(2) ** exponent
         draws = stream.update(bytes(4 * len(values))) if stream else b""
-        for place, value in enumerate(Fraction(float.fromhex(text)) for text in values):
-            n_clipped += abs(value) > clip
-            exact = client["weight"] * max(min(value, clip), -clip) * Fraction(2) ** (k - exponent)
-            if not stream:
-                yield round(exact)  # to the even one of two that are as near
-                continue
-            chance = round((exact - math.floor(exact)) * 2**32)
-            yield math.floor(exact) + (int.from_bytes(draws[4 * place : 4 * place + 4], "little") < chance)
+        numbers = [Fraction(float.fromhex(text)) for text in values]
+        n_clipped = sum(abs(x) > clip for x in numbers)
+        yield from _rounded_slowly(numbers, client["weight"], exponent, k, draws)
         clipped.append(n_clipped)
     yield from [*clipped, client["weight"]]
+
+
+def _rounded_slowly(numbers: list[Fraction], weight: int, exponent: int, k: int, drawn: bytes) -> Iterator[int]:
+    """Each number's integer; to the nearest where nothing was drawn."""
+    clip = Fraction(2) ** exponent
+    for place, x in enumerate(numbers):
+        exact = weight * max(min(x, clip), -clip) * Fraction(2) ** (k - exponent)
+        if not drawn:
+            yield round(exact)  # to the even one of two that are as near
+            continue
+        chance = round((exact - math.floor(exact)) * 2**32)
+        yield math.floor(exact) + (int.from_bytes(drawn[4 * place : 4 * place + 4], "little") < chance)
