@@ -42,8 +42,7 @@ class _Ours:
     """A whole round of masked sessions; the CPU seconds of one client, its encoding included."""
 
     def __init__(self, update: NDArray[np.float32], entry_bytes: int) -> None:
-        headroom = (N_CLIENTS - 1).bit_length() + 1  # as a carried scale has it
-        exponent = math.frexp(float(np.abs(update).max()))[1] + headroom
+        exponent = math.frexp(N_CLIENTS * float(np.abs(update).max()))[1]  # as a carried scale has it
         self._update, shapes = update, (("w", update.shape),)
         self._spec = MeanSpec(shapes=shapes, exponents=(exponent,), n_clients=N_CLIENTS, entry_bytes=entry_bytes)
         self.bytes_up, self.error = 0, 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
@@ -231,6 +232,15 @@ def exponent_of(largest: float) -> int:
 def rounding_error(rounding: Rounding) -> Fraction:
     """Return the largest error of one rounded number, in steps: 1/2 (``nearest``) or 1 (``stochastic``)."""
     return Fraction(1, 2) if rounding == "nearest" else Fraction(1)
+
+
+def rounded_up(bound: float) -> str:
+    """Return a bound in three digits, which are no less than it.
+
+    >>> rounded_up(0.012341)
+    '0.0124'
+    """
+    return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(bound)):.3g}"
 
 
 def draws_of(rounding: Rounding, entropy: Entropy) -> Entropy | None:

@@ -55,6 +55,7 @@ from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import REASONS, Refusal, UnreachableError, WireError
 from analytic_secagg.site.site_file import SiteFile
 from secagg import ClientPolicy, MeanResult, MeanSpec, PartyId, SecureSumError
+from secagg.fixed_point import rounded_up
 
 __all__ = ["MeanTerms", "SecureMean", "SecureMeanMod"]
 
@@ -386,7 +387,7 @@ def as_they_come(grid: Grid, messages: list[Message], timeout: float) -> Iterato
 def _tell(mean: MeanResult) -> None:
     """Log how exact a mean is, and what was clipped."""
     name, bound = max(mean.error_bound.items(), key=lambda item: item[1] if item[0] in mean.arrays else -1)
-    LOG.info("secure mean: %s clients; error at most %.3g (%r)", len(mean.survivors), bound, name)
+    LOG.info("secure mean: %s clients; error at most %s (%r)", len(mean.survivors), rounded_up(bound), name)
     if mean.clipped:
         LOG.warning(
             "secure mean: numbers beyond the clip entered at the clip, so the mean is not that of plain training; "

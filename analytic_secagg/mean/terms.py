@@ -110,6 +110,7 @@ class MeanTerms:
             max_weight=self.max_weight,
             entry_bytes=self.entry_bytes,
             metrics=self.metrics,
+            is_carried=True,
         )
 
 

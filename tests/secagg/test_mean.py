@@ -35,7 +35,7 @@ from secagg import (
     SumResult,
     run_in_memory,
 )
-from secagg.fixed_point import _CHUNK, encode, room_of
+from secagg.fixed_point import _CHUNK, encode, exponent_of, room_of
 
 Client = tuple[dict[str, Any], int, dict[str, float]]
 """Arrays, weight, metrics."""
@@ -525,20 +525,31 @@ def test_updates_below_a_step_vanish_to_the_nearest_and_not_at_random() -> None:
 # --- scales from round to round -------------------------------------------------------------------------------
 
 
-def test_a_training_needs_no_guess_of_a_scale() -> None:
-    """From clip 8 in four bytes on; updates of heavy tails shrink over a hundredfold and nothing is ever clipped."""
-    rng, spec = np.random.default_rng(1), MeanSpec.of({"w": np.zeros(500)}, n_clients=10, entry_bytes=4)
+@pytest.mark.parametrize("max_weight", [1, 300])
+def test_a_training_needs_no_guess_of_a_scale(max_weight: int) -> None:
+    """From clip 8 in four bytes on; updates of heavy tails shrink over a hundredfold and nothing is ever clipped.
+
+    From the second round on three bytes have the error that the data allow: a clip of the largest number itself would
+    be better by the headroom of ten clients alone, its rounding to a power of two, and what one round shrinks.
+    """
+    rng, n = np.random.default_rng(1), 10
+    weights = rng.integers(max_weight // 3 + 1, max_weight + 1, n)
+    spec = MeanSpec.of({"w": np.zeros(500)}, n_clients=n, max_weight=max_weight, entry_bytes=4)
     common = rng.standard_t(4, 500)
     for number in range(20):
         size = 1e-3 * 0.75**number
-        clients = {p: ({"w": size * (common + rng.standard_t(4, 500))}, 1, {}) for p in range(1, 11)}
+        clients: dict[int, Client] = {
+            p: ({"w": size * (common + rng.standard_t(4, 500))}, int(weights[p - 1]), {}) for p in range(1, n + 1)
+        }
         mean = mean_of(spec, clients)
-        largest = np.abs(mean.arrays["w"]).max()
+        largest = np.abs(mean.arrays["w"]).max() + mean.error_bound["w"]
         assert mean.clipped == {}
-        assert mean.error_bound["w"] < largest * (2**-10 if number else 2**-8)
-        spec = spec.next_round(mean, entry_bytes=3 if number > 9 else 4)
-        assert 10 * largest < 2.0 ** spec.exponents[0] <= max(2 * 2 * 16 * largest, 2.0 ** (2 - number))
-    assert spec.entry_bytes == 3
+        if number:
+            best = replace(spec, exponents=(exponent_of(max(np.abs(a["w"]).max() for a, _, _ in clients.values())),))
+            assert spec.error_bound()["w"] <= 2 * n / 0.75 * best.error_bound()["w"]
+        before, spec = spec, spec.next_round(mean, entry_bytes=3)
+        shrunk = 2.0 ** (before.exponents[0] - 1) if number else 0
+        assert n * largest <= 2.0 ** spec.exponents[0] <= max(2 * n * largest, shrunk)
 
 
 def test_a_scale_that_clips_grows_and_one_without_news_stays() -> None:
@@ -555,30 +566,31 @@ def test_a_scale_that_clips_grows_and_one_without_news_stays() -> None:
     assert grown[0] == (-8, -10, -10)
     assert [w for w, _, _ in grown] == [-8, -6, -4, -2, 0, 2, 4, 6, 8]
     assert mean_of(spec, clients).clipped == {}
-    assert spec.next_round(mean_of(spec, clients)).exponents == (10, -10, -8)
+    assert spec.next_round(mean_of(spec, clients)).exponents == (9, -10, -9)
     extreme = replace(spec, exponents=(7, -64, -64))
     assert extreme.next_round(mean_of(extreme, clients), headroom=200).exponents == (64, -64, 64)
     assert extreme.next_round(mean_of(extreme, clients), headroom=-200).exponents == (6, -64, -62)
 
 
-@pytest.mark.parametrize("max_weight", [1, 500])
-def test_a_light_client_alone_may_have_made_the_largest_number(max_weight: int) -> None:
-    """A client of weight 1 among nine heavy ones is never clipped, in however many rounds."""
-    spec = MeanSpec.of({"w": np.zeros(1)}, n_clients=10, max_weight=max_weight, entry_bytes=4)
-    clients: dict[int, Client] = {p: ({"w": np.zeros(1)}, max_weight, {}) for p in range(2, 11)}
-    clients[1] = {"w": np.ones(1)}, 1, {}
-    exponents = []
+@pytest.mark.parametrize("weight", [1, 500])
+def test_a_client_of_average_weight_alone_may_have_made_the_largest_number(weight: int) -> None:
+    """It is never clipped, in however many rounds; a lighter one that did so is, and its numbers are counted."""
+    spec = MeanSpec.of({"w": np.zeros(1)}, n_clients=10, max_weight=500, entry_bytes=4)
+    clients: dict[int, Client] = {p: ({"w": np.zeros(1)}, 500, {}) for p in range(2, 11)}
+    clients[1] = {"w": np.ones(1)}, weight, {}
+    clipped = []
     for _ in range(6):
         mean = mean_of(spec, clients)
-        assert mean.clipped == {}
+        clipped.append(mean.clipped.get("w", 0))
         spec = spec.next_round(mean)
-        exponents.append(spec.exponents[0])
-    assert exponents == [2] * 6
+    assert any(clipped) == (weight == 1)
+    assert not clipped[0]
 
 
 def test_updates_that_cancel_are_clipped_and_counted_only_after_some_rounds() -> None:
     """The mean alone cannot tell them from small updates, so no rule over it can keep their scale for ever."""
     spec, clipped = MeanSpec.of({"w": np.zeros(1)}, n_clients=4, entry_bytes=4), []
+    spec = replace(spec, is_carried=True)
     clients: dict[int, Client] = {p: ({"w": np.array([x])}, 1, {}) for p, x in enumerate([1.0, -1.0, 1.04, -1.0], 1)}
     for _ in range(5):
         mean = mean_of(spec, clients)
