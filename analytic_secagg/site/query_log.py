@@ -288,8 +288,8 @@ class QueryLog:
         )
 
     def sums(self) -> set[bytes]:
-        """Return the digests of the sums for which rows were noted."""
-        return {bytes(digest) for (digest,) in self._store.run("SELECT total FROM vectors")}
+        """Return the digests of the sums for which rows were noted, and the sessions of secure means."""
+        return {bytes(one) for (one,) in self._store.run("SELECT total FROM vectors UNION SELECT session FROM means")}
 
     def accept_loss(self, rows: Iterable[ClientRows], *, is_helper: bool = False, missing: Iterable[bytes] = ()) -> int:
         """Go on after entries were forgotten; return how many there were, as far as the second place says.

@@ -222,6 +222,25 @@ class Site:
         with self._store.locked():
             return query_log_of(self._file, self._store).count()
 
+    @contextmanager
+    def logging_means(self) -> Iterator[SessionStore]:
+        """Lock the log of secure means, which lies with the query log and is lost with it.
+
+        Raises:
+            SiteFileError: the query log is not to be trusted, or the disk is full.
+        """
+        with self._serving():
+            yield self._store
+
+    def means(self) -> list[str]:
+        """Return the lines of the log of secure means; changes nothing.
+
+        Raises:
+            SiteFileError: a sum is at work, or the file is damaged.
+        """
+        with self._store.reading() as is_there:
+            return self._store.means() if is_there else []
+
     def look(self, *, check: bool = False) -> tuple[list[LoggedTotal], int] | None:
         """Return the totals that this site has had part in, and how many sessions' secrets are kept; changes nothing.
 

@@ -44,14 +44,15 @@ CREATE TABLE IF NOT EXISTS totals (
 CREATE TABLE IF NOT EXISTS computations (
     computed BLOB, subject BLOB, is_noisy INTEGER, is_made INTEGER, run BLOB, grown INTEGER, allowed INTEGER,
     PRIMARY KEY (computed, subject, is_noisy));
-PRAGMA user_version = 2;
+CREATE TABLE IF NOT EXISTS means (session BLOB, line TEXT);
+PRAGMA user_version = 3;
 COMMIT;
 """
 """A session without an invitation is over. Setting the version writes to the file, so that a disk that is full or that
 cannot lock is known before anything is drawn."""
 
-VERSION = 2
-"""Version of the file's tables; version 1 did not record what was computed."""
+VERSION = 3
+"""Version of the file's tables; version 1 did not record what was computed, and version 2 no secure means."""
 
 FROM_VERSION_1 = """
 INSERT OR IGNORE INTO computations SELECT x'', subject, 0, 1, run, max(grown), 0 FROM vectors GROUP BY subject;
@@ -212,6 +213,23 @@ class SessionStore:
         """
         self.run("INSERT OR REPLACE INTO sessions VALUES (?, ?, NULL)", session, self._now())
         self.run("DELETE FROM records WHERE session = ?", session)
+
+    def means(self) -> list[str]:
+        """Return the lines of the log of secure means, the oldest first (``analytic_secagg.mean.participation``)."""
+        return [line for (line,) in self.run("SELECT line FROM means ORDER BY rowid")]
+
+    def note_mean(self, session: bytes, line: str) -> None:
+        """Add a line to the log of secure means, which the query log's second place counts.
+
+        Args:
+            session: id of the mean's sum.
+            line: what is noted.
+
+        Raises:
+            SiteFileError: the second place cannot be written to.
+        """
+        self.query_log_head.advance(b"mean", session, line.encode())
+        self.run("INSERT INTO means VALUES (?, ?)", session, line)
 
     @property
     def is_used(self) -> bool:

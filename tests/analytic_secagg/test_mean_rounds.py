@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import importlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,12 @@ import pytest
 from support.disks import fill, small_disk
 
 from analytic_secagg.mean.client import MeanClient
-from analytic_secagg.mean.participation import Participation, log_in_file
+from analytic_secagg.mean.participation import Participation, log_of_site
 from analytic_secagg.mean.server import MeanRound
 from analytic_secagg.mean.terms import MeanTerms
+from analytic_secagg.site.errors import SiteFileError
+from analytic_secagg.site.site_file import SiteFile
+from analytic_secagg.trial import Trial
 from secagg import MeanResult
 from secagg.errors import ConsentRefusedError
 
@@ -87,12 +89,12 @@ def test_two_means_of_one_model_are_refused_and_would_show_a_client() -> None:
 def test_cohorts_that_differ_by_few_are_refused_and_would_show_them() -> None:
     """Also over another model, where updates are alike: the attack's likeness to the lone update is above 0.98."""
     model = {"w": np.zeros(20)}
-    trusting = Nodes()
+    trusting = Nodes(min_change=1)
     first = trusting.mean(model)
     following = {"w": model["w"] + first.arrays["w"]}
     second = trusting.mean(following, members=tuple("12356"))
     assert likeness(difference(first, second), trusting.update("4", model)) > 0.98
-    nodes = Nodes(min_change=3)
+    nodes = Nodes()
     following = {"w": model["w"] + nodes.mean(model).arrays["w"]}
     with pytest.raises(ConsentRefusedError, match="differs from that of an earlier mean by 1 clients"):
         nodes.mean(following, members=tuple("12356"))
@@ -100,25 +102,26 @@ def test_cohorts_that_differ_by_few_are_refused_and_would_show_them() -> None:
     assert nodes.mean({"w": following["w"] / 2}).weight == 6
 
 
-def test_a_full_disk_takes_whole_lines_or_the_node_takes_no_part(tmp_path: Path) -> None:
-    """A disk that is nearly full takes part of a line, of which a later mean over the same model would know nothing."""
-    log = tmp_path / "disk" / "means.jsonl"
-    wanted = [Participation(session=f"{n:064}", model=f"{n:064}", clients=MEMBERS) for n in range(40)]
+def test_a_full_disk_takes_whole_lines_or_the_node_takes_no_part(trial: Trial) -> None:
+    """What was noted is there, also after the disk was full."""
+    file = SiteFile.read(trial.folder / "site-1" / "site.toml")
+    wanted = [Participation(session=f"{n:064}", model=f"{n:064}", clients=MEMBERS) for n in range(400)]
     noted: list[Participation] = []
 
     def note(those: list[Participation]) -> None:
         for one in those:
-            with log_in_file(log, 1) as lines:
-                lines.note(one)
+            with log_of_site(file, 1) as log:
+                log.note(one)
             noted.append(one)
 
-    with small_disk(log.parent, 1 << 16):
+    with small_disk(file.state, 1 << 18):
         note(wanted[:1])
-        fill(log.parent)
-        with pytest.raises(OSError, match="only part of a line"):
+        fill(file.state)
+        with pytest.raises(SiteFileError, match="disk full"):
             note(wanted[1:])
-        with log_in_file(log, 1) as lines:
-            assert len(lines.lines) == len(noted) < len(wanted)
+        (file.state / "filler").unlink()
+        with log_of_site(file, 1) as log:
+            assert len(noted) < len(wanted)
             for one in noted:
                 with pytest.raises(ConsentRefusedError):
-                    lines.check(one)
+                    log.check(one)

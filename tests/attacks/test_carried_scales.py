@@ -116,6 +116,17 @@ def test_a_client_that_carries_the_scales_itself_sends_no_vector_for_others() ->
             last_messages(own, chosen)
 
 
+def test_a_server_that_makes_up_the_mean_chooses_the_scales_all_the_same() -> None:
+    """Nobody but the server has the sum, so no client can tell: carried scales need a semi-honest server."""
+    spec = spec_of()
+    mean = mean_over_masks(spec, {party: [0.25, 0.0, 0.0] for party in CLIENTS})
+    chosen = []
+    for exponent in range(-8, 9):
+        made_up = replace(mean, arrays={"w": np.full(3, 2.0 ** (exponent - 3) * 1.5)}, error_bound={"w": 0.0})
+        chosen.append(spec.next_round(made_up).exponents[0])
+    assert chosen == list(range(-8, 9))
+
+
 def last_messages(own: MeanSpec, chosen: MeanSpec) -> list[bytes]:
     """What clients of one description answer in the third round to a server of another."""
     mine, theirs = (MaskedSum(layout=each.layout, clients=CLIENTS, session_id=bytes(16)) for each in (own, chosen))

@@ -7,6 +7,7 @@ import doctest
 import gc
 import json
 import re
+import shutil
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -31,14 +32,16 @@ from flwr.serverapp.strategy import (
     FedYogi,
     Strategy,
 )
+from support.rehearsed import edit_all, site, state
 
+from analytic_secagg.__main__ import main
 from analytic_secagg.errors import UsageError
 from analytic_secagg.flower import mean
 from analytic_secagg.flower.mean import PLAN, MeanTerms, SecureMean, SecureMeanMod
 from analytic_secagg.flower.rehearsal import NODE_GONE, InProcessGrid
 from analytic_secagg.flower.wire import unpack
 from analytic_secagg.server.server_file import ServerFile
-from analytic_secagg.site.errors import REASONS, Refusal
+from analytic_secagg.site.errors import REASONS, Refusal, SiteFileError
 from analytic_secagg.trial import Trial
 from secagg import ConfigurationError
 from secagg.dp import Budget, Ledger, MeanPrivacy
@@ -80,7 +83,7 @@ class NodesInThisProcess(InProcessGrid):
         is_gone: Fault = lambda node, message: False,
         task: ClientAppCallable = train,
         trial: Trial | None = None,
-        min_change: int = 1,
+        min_change: int | None = None,
         ledger: Path | None = None,
     ) -> None:
         """``ledger``: a file for all nodes, or a folder with one for each."""
@@ -108,8 +111,8 @@ class NodesInThisProcess(InProcessGrid):
         return self.seen[-1]
 
 
-def model() -> ArrayRecord:
-    return ArrayRecord({"w": Array(np.zeros(4, np.float32)), "n_batches": Array(np.array(0))})
+def model(begin: float = 0.0) -> ArrayRecord:
+    return ArrayRecord({"w": Array(np.full(4, begin, np.float32)), "n_batches": Array(np.array(0))})
 
 
 def run(strategy: Strategy, nodes: NodesInThisProcess, n_rounds: int = 3) -> Any:
@@ -126,9 +129,15 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
 
 
 def trained(
-    nodes: NodesInThisProcess, terms: MeanTerms = TERMS, n_rounds: int = 2, server: ServerFile | None = None
+    nodes: NodesInThisProcess,
+    terms: MeanTerms = TERMS,
+    n_rounds: int = 2,
+    server: ServerFile | None = None,
+    begin: float = 0.0,
 ) -> Any:
-    return run(SecureMean(FedAvg(fraction_evaluate=0.0), terms, server=server), nodes, n_rounds)
+    """Train from a model of these numbers: sites answer once for each model, over all runs."""
+    strategy: Any = SecureMean(FedAvg(fraction_evaluate=0.0), terms, server=server)
+    return strategy.start(nodes, model(begin), num_rounds=n_rounds)
 
 
 def distance(one: Any, other: Any) -> float:
@@ -182,30 +191,46 @@ def test_sites_sign_and_their_roster_says_who_takes_part(trial: Trial) -> None:
     nodes = NodesInThisProcess(secure=True, trial=trial)
     secure = trained(nodes, server=server_of(trial))
     assert distance(secure, plain) <= allowed(2)
-    assert len((trial.folder / "site-3" / "means.jsonl").read_text().splitlines()) == 4  # cohort, then survivors
+    assert len(site(trial, 3).means()) == 4  # cohort, then survivors
     nodes.seen.clear()
     assert len(trained(nodes).arrays) == 0
     assert {reply.error.code for reply in nodes.seen} == {Refusal.DECLINED}
     server, roster = server_of(trial), server_of(trial).roster
     swapped = roster.model_copy(update={"clients": {**roster.clients, 1: roster.clients[2], 2: roster.clients[1]}})
-    for site in trial.rows:
-        (trial.site(site) / "means.jsonl").unlink()
     nodes = NodesInThisProcess(secure=True, trial=trial)
-    assert len(trained(nodes, server=server.model_copy(update={"roster": swapped})).arrays) == 0
+    assert len(trained(nodes, server=server.model_copy(update={"roster": swapped}), begin=0.5).arrays) == 0
 
 
 def test_a_site_signs_no_survivors_that_differ_from_an_earlier_mean_by_few(trial: Trial) -> None:
     """A server that lets one client vanish after its vector was due gets the mean of no others."""
-    nodes = NodesInThisProcess(secure=True, trial=trial, min_change=2)
+    nodes = NodesInThisProcess(secure=True, trial=trial, min_change=1)  # which an app may not lower for a site
     nodes.gone = lambda node, message: node == 14 and _stage(message) == "train" and _round_of(message) == 2
     result = trained(nodes, server=server_of(trial))
     assert sorted(result.train_metrics_clientapp) == [1]
-    logged = (trial.folder / "site-3" / "means.jsonl").read_text().splitlines()
-    assert [json.loads(line)["clients"] for line in logged] == [["1", "2", "3", "4", "5"]] * 3
-    nodes = NodesInThisProcess(secure=True, trial=trial, is_gone=nodes.gone)
-    for site in trial.rows:
-        (trial.site(site) / "means.jsonl").unlink()
-    assert sorted(trained(nodes, server=server_of(trial)).train_metrics_clientapp) == [1, 2]
+    assert [json.loads(line)["clients"] for line in site(trial, 3).means()] == [["1", "2", "3", "4", "5"]] * 3
+    edit_all(trial, ("refused_tries", "min_change = 1\nrefused_tries"))
+    assert sorted(trained(nodes, server=server_of(trial), begin=0.5).train_metrics_clientapp) == [1, 2]
+
+
+def test_a_log_of_means_that_was_lost_is_noticed_and_its_site_takes_part_in_nothing(trial: Trial) -> None:
+    """Deleted, emptied, and an older copy put back: each is named, until the site's owner accepts it."""
+    nodes, before = NodesInThisProcess(secure=True, trial=trial), trial.folder / "before"
+    for start in (0.0, 0.25):
+        assert len(trained(nodes, n_rounds=1, server=server_of(trial), begin=start).arrays)
+        if not before.exists():
+            shutil.copytree(state(trial, 3), before)
+    shutil.rmtree(state(trial, 1))
+    (state(trial, 2) / "sessions.sqlite").write_bytes(b"")
+    shutil.rmtree(state(trial, 3))
+    shutil.copytree(before, state(trial, 3))
+    nodes.seen.clear()
+    assert len(trained(nodes, server=server_of(trial), begin=0.5).arrays) == 0
+    assert sum(reply.has_error() for reply in nodes.seen) >= 3
+    for party, name in ((1, "lost"), (2, "lost"), (3, "behind")):
+        with pytest.raises(SiteFileError, match=f"{name}: the query log must have the 4 entries"):
+            site(trial, party).sweep()
+        site(trial, party).accept_loss()
+    assert sorted(trained(nodes, server=server_of(trial), begin=0.75).train_metrics_clientapp) == [1, 2]
 
 
 def _round_of(message: Message) -> Any:
@@ -258,6 +283,26 @@ def test_private_means_are_charged_at_each_node_before_its_vector_leaves(tmp_pat
     assert len(trained(NodesInThisProcess(secure=True, terms=terms), terms, 1).arrays) == 0
     with pytest.raises(UsageError, match="counts every client alike"):
         MeanTerms(max_weight=2, privacy=privacy)
+
+
+@pytest.mark.parametrize("mode", ["masked", "committee"])
+def test_private_means_of_a_rosters_sites_are_charged_to_their_own_ledgers(trial: Trial, mode: Any) -> None:
+    """And a ledger that names a mean tells of no sum that the query log forgot."""
+    for party in trial.rows:
+        path = trial.site(party) / "site.toml"
+        path.write_text(f'{path.read_text()}\n[privacy]\nepsilon = 8.0\nunit = "client"\nledger = "privacy.ledger"\n')
+        assert main(["ledger", str(path)]) == 0
+    privacy = MeanPrivacy(norm=2.0, epsilon=8.0, delta=1e-5, rounds=2)
+    terms = MeanTerms(max_weight=1, privacy=privacy, mode=mode)
+    nodes = NodesInThisProcess(secure=True, terms=terms, trial=trial)
+    result = trained(nodes, terms, 3, server_of(trial))
+    assert {reply.error.code for reply in nodes.seen[-len(ROWS) :]} == {Refusal.DECLINED}
+    assert np.abs(result.arrays["w"].numpy()).max() > 0
+    for party in trial.rows:
+        spent = Ledger.open(trial.site(party) / "privacy.ledger").spent()
+        assert spent is not None
+        assert (spent.releases, spent.epsilon <= 8.0) == (2, True)
+        site(trial, party).sweep()
 
 
 def test_vectors_are_added_as_they_come() -> None:
