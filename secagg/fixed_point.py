@@ -7,7 +7,7 @@ is exact. Before that x is clipped to [-2^exponent, 2^exponent], and clipped num
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any, Literal, get_args
@@ -146,8 +146,8 @@ def as_array(name: str, values: Any) -> NDArray[Any]:
         ) from error
 
 
-def take_arrays(arrays: Mapping[str, Any], shapes: Shapes, kinds: Sequence[str]) -> list[NDArray[Any]]:
-    """Return a client's arrays in the order of the shapes, checked.
+def take_arrays(arrays: Mapping[str, Any], shapes: Shapes, kinds: Sequence[str]) -> Iterator[NDArray[Any]]:
+    """Yield a client's arrays in the order of the shapes, checked. Each is asked for when it is its turn.
 
     Args:
         arrays: by name; whatever ``numpy.asarray`` reads.
@@ -166,7 +166,6 @@ def take_arrays(arrays: Mapping[str, Any], shapes: Shapes, kinds: Sequence[str])
             f"arrays and metrics must be those that were agreed on: missing {missing[:10]}, unknown {unknown[:10]}. "
             "Give exactly the agreed ones"
         )
-    taken = []
     for (name, shape), kind in zip(shapes, kinds, strict=True):
         array = as_array(name, arrays[name])
         if array.shape != shape:
@@ -176,8 +175,7 @@ def take_arrays(arrays: Mapping[str, Any], shapes: Shapes, kinds: Sequence[str])
                 f"{name!r}: the type needed is {_WANTED[kind]}, not {array.dtype}; convert it, or have all clients "
                 "leave it out. A mean takes real numbers alone, a sum (ArraySumSpec) whole ones too"
             )
-        taken.append(array)
-    return taken
+        yield array
 
 
 def check_total(total: IntVector, layout: Layout) -> None:

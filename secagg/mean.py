@@ -7,6 +7,7 @@ sum also holds the weights, exactly, so the mean is (sum of w x) / (sum of w) wi
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -301,10 +302,10 @@ class MeanSpec:
             raise InvalidVectorError(
                 f"weight must be a whole number of 1 to max_weight {self.max_weight}, not {weight!r}; {advice}"
             )
-        taken = [
-            *take_arrays(arrays, self.shapes, [REAL] * len(self.shapes)),
-            *take_arrays(metrics or {}, tuple((name, ()) for name in self.metrics), [NUMBER] * len(self.metrics)),
-        ]
+        taken = itertools.chain(
+            take_arrays(arrays, self.shapes, [REAL] * len(self.shapes)),
+            take_arrays(metrics or {}, tuple((name, ()) for name in self.metrics), [NUMBER] * len(self.metrics)),
+        )
         draws = draws_of(self.rounding, entropy)
         vector, clipped, place = np.empty(self.layout.size, dtype=np.int64), [], 0
         for (name, _, exponent, shift), array in zip(self._fields, taken, strict=True):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analytic_secagg.errors import FederationError, UsageError
 from analytic_secagg.mean.participation import Participation, ParticipationLog, log_in_state, log_of_site
@@ -144,7 +145,7 @@ class MeanClient:
             UsageError, SecureSumError: an update that is none; which array.
         """
         plan, spec, _ = self._sum(state["plan"])
-        vector = self._vector(spec, floats_of(before), floats_of(after), weight, metrics)
+        vectors = [self._vector(spec, floats_of(before), floats_of(after), weight, metrics)]
         with self._log(state) as log:
             this = Participation(session=plan.session, model=plan.model, clients=plan.members)
             log.check(this)
@@ -152,8 +153,8 @@ class MeanClient:
             if isinstance(spec, PrivateMeanSpec):
                 self._open_ledger().charge(spec.release, session_id=bytes.fromhex(plan.session))
         if self._terms.mode == "masked":
-            return self._go_on(content, state, lambda: vector)
-        said = self._session(state, lambda: vector).start()
+            return self._go_on(content, state, vectors.pop)  # so that nobody keeps it once it is masked
+        said = self._session(state, vectors.pop).start()
         forget(state)
         return said or b""
 
@@ -215,7 +216,7 @@ class MeanClient:
     ) -> IntVector:
         if {name: array.shape for name, array in before.items()} != {name: a.shape for name, a in after.items()}:
             raise UsageError("the app must return arrays of the names and shapes that it was sent")
-        updates = {name: np.subtract(after[name], before[name], dtype=np.float64) for name in before}
+        updates = _Updates(before, after)
         if isinstance(spec, PrivateMeanSpec):
             return spec.vector(updates)
         return spec.vector(updates, weight=weight, metrics={name: metrics[name] for name in self._terms.metrics})
@@ -263,6 +264,27 @@ class MeanClient:
         said = session.receive(content)
         state["helper snapshot"] = session.snapshot()
         return said or b""
+
+
+class _Updates(Mapping[str, NDArray[np.float64]]):
+    """Differences of two models' arrays, each made when it is asked for.
+
+    Args:
+        before: the model that came.
+        after: the model that was trained, of the same names and shapes.
+    """
+
+    def __init__(self, before: Model, after: Model) -> None:
+        self._before, self._after = before, after
+
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
+        return np.subtract(self._after[name], self._before[name], dtype=np.float64)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._before)
+
+    def __len__(self) -> int:
+        return len(self._before)
 
 
 def forget(state: State) -> None:

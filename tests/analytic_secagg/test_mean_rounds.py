@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import tracemalloc
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,11 @@ import pytest
 from support.disks import fill, small_disk
 
 from analytic_secagg.mean.client import MeanClient
-from analytic_secagg.mean.participation import Participation, log_of_site
+from analytic_secagg.mean.participation import Participation, ParticipationLog
 from analytic_secagg.mean.server import MeanRound
 from analytic_secagg.mean.terms import MeanTerms
 from analytic_secagg.site.errors import SiteFileError
-from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.trial import Trial
+from analytic_secagg.site.store import SessionStore
 from secagg import MeanResult
 from secagg.errors import ConsentRefusedError
 
@@ -102,25 +103,50 @@ def test_cohorts_that_differ_by_few_are_refused_and_would_show_them() -> None:
     assert nodes.mean({"w": following["w"] / 2}).weight == 6
 
 
-def test_a_full_disk_takes_whole_lines_or_the_node_takes_no_part(trial: Trial) -> None:
+def test_a_client_holds_its_vector_and_its_words_alone() -> None:
+    """Beside both models: 8 bytes a number as integers and 4 as words, and one array's difference before."""
+    size, terms, members = 1 << 20, MeanTerms(max_weight=1, entry_bytes=3), (1, 2, 3)
+    model = {f"w{place}": np.zeros(size // 32, np.float32) for place in range(32)}
+    after = {name: array + 1 for name, array in model.items()}
+    nodes: dict[int, Any] = {party: MeanClient(terms) for party in members}
+    states: dict[int, dict[str, Any]] = {party: {} for party in members}
+
+    def ask(stage: str, plan: bytes, contents: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        for party, content in contents.items():
+            yield party, nodes[party].answer(stage, plan, party, content, states[party])
+
+    round_ = MeanRound(terms, model, b"", members=("1", "2", "3"))
+    content = round_.set_up(ask)[1]
+    tracemalloc.start()
+    try:
+        nodes[1].check(round_.plan, 1, model, b"", states[1])
+        nodes[1].upload(content, model, after, 1, {}, states[1])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak / size <= 8 + 4 + 0.25  # keys, messages and pieces of masks are below a quarter of a megabyte
+
+
+def test_a_full_disk_takes_whole_lines_or_the_node_takes_no_part(tmp_path: Path) -> None:
     """What was noted is there, also after the disk was full."""
-    file = SiteFile.read(trial.folder / "site-1" / "site.toml")
+    store = SessionStore(tmp_path / "state")
     wanted = [Participation(session=f"{n:064}", model=f"{n:064}", clients=MEMBERS) for n in range(400)]
     noted: list[Participation] = []
 
     def note(those: list[Participation]) -> None:
         for one in those:
-            with log_of_site(file, 1) as log:
-                log.note(one)
+            with store.locked():
+                ParticipationLog(store.means(), min_change=1, keep=store.note_mean).note(one)
             noted.append(one)
 
-    with small_disk(file.state, 1 << 18):
+    with small_disk(store.path, 1 << 18):
         note(wanted[:1])
-        fill(file.state)
+        fill(store.path)
         with pytest.raises(SiteFileError, match="disk full"):
             note(wanted[1:])
-        (file.state / "filler").unlink()
-        with log_of_site(file, 1) as log:
+        (store.path / "filler").unlink()
+        with store.locked():
+            log = ParticipationLog(store.means(), min_change=1, keep=store.note_mean)
             assert len(noted) < len(wanted)
             for one in noted:
                 with pytest.raises(ConsentRefusedError):
