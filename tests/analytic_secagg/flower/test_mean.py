@@ -212,6 +212,21 @@ def test_a_site_signs_no_survivors_that_differ_from_an_earlier_mean_by_few(trial
     assert sorted(trained(nodes, server=server_of(trial), begin=0.5).train_metrics_clientapp) == [1, 2]
 
 
+@pytest.mark.parametrize("min_change", [None, 1])
+def test_a_cohort_that_lacks_a_node_of_an_earlier_mean_is_refused_unless_owners_state_otherwise(
+    min_change: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server's log says why, since nodes give no reason."""
+    nodes = NodesInThisProcess(secure=True, min_change=min_change)
+    own: Any = SecureMean(FedAvg(fraction_evaluate=0.0), TERMS)
+    assert len(own.start(nodes, model(), num_rounds=1).arrays)
+    nodes.get_node_ids = lambda: list(ROWS)[:4]  # type: ignore[method-assign]
+    nodes.seen.clear()
+    assert bool(own.start(nodes, model(0.5), num_rounds=1).arrays) == (min_change == 1)
+    assert any(reply.has_error() for reply in nodes.seen) == (min_change is None)
+    assert "this cohort differs from an earlier one by 1 clients" in caplog.text
+
+
 def test_a_log_of_means_that_was_lost_is_noticed_and_its_site_takes_part_in_nothing(trial: Trial) -> None:
     """Deleted, emptied, and an older copy put back: each is named, until the site's owner accepts it."""
     nodes, before = NodesInThisProcess(secure=True, trial=trial), trial.folder / "before"
