@@ -4,14 +4,18 @@ A coin puts a canary into a run or leaves it out. Every sum of the run is made f
 of every client, colluders who tell their shares, no more survivors than promised. The attacker knows all other rows and
 computes the likelihood ratio of the two worlds, which no attack beats (Neyman and Pearson, 1933). The ratios of many
 runs give lower bounds of epsilon. One above the claim refutes it; one far below it says that the test was too weak.
+
+The exact sum of every run is known, so its noise is too: whether it is as much as claimed, about zero in every
+coordinate, and whole numbers down to the last bit is tested on the same runs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -25,11 +29,14 @@ from analytic_secagg.federation import Federation, Step
 from analytic_secagg.modes import MODES, Mode
 from analytic_secagg.privacy import PrivacyPlan, PrivateForm
 from secagg import InOneProcess, PartyId, run_in_memory
-from secagg.dp import DistributedNoise
+from secagg.dp import DistributedNoise, NoisySum
+from secagg.dp.audit import audit_noise
 from secagg.dp.conversions import gdp_epsilon
+from secagg.dp.noise import CoordinateNoise
+from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
+from secagg.sessions import ClientInput, ClientSession
 from simulations.audit.evaluate import clopper_pearson
-from simulations.audit.noisy_totals import NoisyParties, Spoil
 from simulations.report.document import Count, Natural, NotNegative, Part, Positive, Record, computed
 
 CLIENTS, RUNS, ROWS = 5, 1000, 2
@@ -56,7 +63,16 @@ LARGEST_EPSILON = 64.0
 LARGEST_MU = 40.0
 """A larger one is not told from no noise at all."""
 
+NEVER = 1e-6
+"""How often each test of the noise alarms by accident."""
+
+WIDE = 1024
+"""Noise of this standard deviation has its low four bits equally often; narrower noise is not asked."""
+
 Floats = NDArray[np.float64]
+
+Spoil = Callable[[PartyId, IntVector, bytes], IntVector]
+"""A planted fault: what a client sends in place of its vector with noise, given itself, its vector and the session."""
 
 
 class Outcome(StrEnum):
@@ -128,6 +144,12 @@ class TwoWorlds(Record, title="two_worlds"):
     """Of all bounds together."""
     bounds: tuple[Bound, ...] = Field(exclude=True)
     """Of all runs and sums first."""
+    noise_ratio: NotNegative
+    """Variance of the noise found in the sum with the least, over the claimed one."""
+    noise_interval: list[NotNegative]
+    """Both ends of its interval; a claim is above the upper one once in a million tests."""
+    noise_p_value: Part
+    """How likely honest noise is so far from zero on average, or has such low bits; floating-point noise has others."""
 
     @computed
     def lower_bound(self) -> NotNegative:
@@ -136,8 +158,8 @@ class TwoWorlds(Record, title="two_worlds"):
 
     @computed
     def outcome(self) -> Outcome:
-        """Refuted if ``lower_bound`` is above the claim; not decided if it is below half of it."""
-        if self.lower_bound > self.epsilon:
+        """Refuted if ``lower_bound`` is above the claim or the noise is none; not decided if it is below half of it."""
+        if self.lower_bound > self.epsilon or self.noise_interval[1] < 1.0 or self.noise_p_value < NEVER:
             return Outcome.REFUTED
         return Outcome.CONSISTENT if self.lower_bound >= self.epsilon / 2 else Outcome.NOT_DECIDED
 
@@ -193,6 +215,7 @@ def two_worlds(
     for run in range(runs):
         made.add(run, setting)
         tick()
+    ratio, interval, p_value = setting.noise_of(made.noise)
     return TwoWorlds(
         learner=setting.form.learner.name,
         mode=chosen.name,
@@ -208,6 +231,9 @@ def two_worlds(
         with_canary=int(made.is_in.sum()),
         confidence=confidence,
         bounds=tuple(made.bounds([one.label for one in setting.form.releases], plan.delta, confidence)),
+        noise_ratio=ratio,
+        noise_interval=list(interval),
+        noise_p_value=p_value,
     )
 
 
@@ -255,12 +281,12 @@ class _Setting:
     def n_sums(self) -> int:
         return len(self.form.releases)
 
-    def run(self, is_in: bool) -> tuple[Floats, Floats, list[PartyId]]:
+    def run(self, is_in: bool) -> tuple[Floats, Floats, list[PartyId], list[IntVector]]:
         """Make all sums for real.
 
         Returns:
             The log likelihood ratio of each sum, the squared length of what the canary adds to each in standard
-            deviations of the claimed noise, and the survivors whose share of the noise nobody tells.
+            deviations of the claimed noise, the survivors whose share of the noise nobody tells, and the noise.
         """
         plan, order = self.form.plan, self.rng.permutation(list(self.parts)).tolist()
         survivors = order[: plan.min_noise_shares]
@@ -270,7 +296,7 @@ class _Setting:
         without, with_canary = (_copied(added, own) for added in self.canary)
         federation = Federation(self.form.learner, release=None, sum_fits=True)
         sums = self.mode.sums(tuple(self.parts), min_survivors=plan.min_noise_shares)
-        scores, squared = np.zeros(self.n_sums), np.zeros(self.n_sums)
+        scores, squared, noise = np.zeros(self.n_sums), np.zeros(self.n_sums), list[IntVector]()
         for number in range(self.n_sums):
             step = _noisy(federation, self.form, number)
             vectors = {party: step.vector(of) for party, of in rows.items()}
@@ -280,8 +306,33 @@ class _Setting:
             result = run_in_memory(parties, vectors | {holder: there if is_in else out}).result
             unexplained = result.total - sum(vectors.values(), out)
             scores[number], squared[number] = _likelihood_ratio(self.form, number, unexplained, there - out)
+            noise.append(unexplained - (there - out) * is_in)
             federation.take(result)
-        return scores, squared, survivors[plan.colluders :]
+        return scores, squared, survivors[plan.colluders :], noise
+
+    def noise_of(self, runs: Sequence[Sequence[IntVector]]) -> tuple[float, tuple[float, float], float]:
+        """Return the least part of the claimed variance found in a sum, its interval, and the p-value of other tests.
+
+        Args:
+            runs: the noise of each sum, of each run.
+        """
+        ratios, p_values = list[tuple[float, tuple[float, float]]](), list[float]()
+        for number, drawn in enumerate(zip(*runs, strict=True)):
+            found = np.array(drawn)
+            claimed = self.form.noises[number]
+            assert isinstance(claimed, DistributedNoise)
+            every = CoordinateNoise(levels=np.tile(claimed.total.levels, len(found)), variances=claimed.total.variances)
+            audited = audit_noise(found.ravel(), every, alpha=NEVER)
+            ratios.append((audited.variance_ratio, audited.interval))
+            levels, variances = _levels(self.form, number)
+            sigmas = np.sqrt(variances[levels[levels > 0]])
+            found = found[:, levels > 0]
+            means = found.mean(axis=0) / sigmas * math.sqrt(len(found))
+            p_values.append(float(stats.chi2.sf(np.square(means).sum(), len(means))))
+            low = np.bincount(found[:, sigmas > WIDE].ravel() & 15, minlength=16)
+            p_values += [float(stats.chisquare(low).pvalue)] if low.any() else []
+        ratio, interval = min(ratios, key=lambda one: one[1][1])
+        return ratio, interval, min(1.0, len(p_values) * min(p_values))
 
 
 def _noisy(federation: Federation[Any], form: PrivateForm, number: int) -> Step[Any]:
@@ -318,6 +369,34 @@ def _parties(setting: _Setting, honest: InOneProcess, step: Step[Any], colluders
         colluders=colluders,
         spoil=setting.spoil and setting.spoil(noise, step.number),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyParties(InOneProcess):
+    """All parties of a noisy sum. Colluders tell their shares, so that these are taken off: they send none.
+
+    Args:
+        session_id: what a planted fault may depend on.
+        spoil: the planted fault; None for none.
+        colluders: who tell their shares.
+    """
+
+    session_id: bytes = field(repr=False)
+    spoil: Spoil | None
+    colluders: frozenset[PartyId]
+
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """Return the client's session: without noise if it colludes, with the fault if one is planted."""
+        noisy, secrets = self.protocol, self.of_party(party)
+        assert isinstance(noisy, NoisySum)
+        assert not callable(client_input)
+        if party in self.colluders:
+            return noisy.protocol.client(party, client_input, secrets=secrets, entropy=entropy)
+        if self.spoil is None:  # a vector may be given, or made when it is due
+            given = client_input if party % 2 else partial(np.copy, client_input)
+            return noisy.client(party, given, secrets=secrets, entropy=entropy)
+        spoiled = self.spoil(party, client_input, self.session_id)
+        return noisy.protocol.client(party, spoiled, secrets=secrets, entropy=entropy)
 
 
 # Rows and the canary
@@ -419,12 +498,14 @@ class _Scores:
         ratios: log likelihood ratios, shape (runs, sums).
         squared: squared lengths of what the canary adds, of the same shape.
         honest: whether a client is a survivor who tells nothing, shape (runs, clients).
+        noise: of each sum of each run.
     """
 
     is_in: NDArray[np.bool_]
     ratios: Floats
     squared: Floats
     honest: NDArray[np.bool_]
+    noise: list[list[IntVector]] = field(default_factory=list)
 
     @classmethod
     def empty(cls, runs: int, setting: _Setting) -> Self:
@@ -438,8 +519,9 @@ class _Scores:
 
     def add(self, run: int, setting: _Setting) -> None:
         """Make the run of a number."""
-        self.ratios[run], self.squared[run], honest = setting.run(bool(self.is_in[run]))
+        self.ratios[run], self.squared[run], honest, noise = setting.run(bool(self.is_in[run]))
         self.honest[run, np.array(honest) - 1] = True
+        self.noise.append(noise)
 
     def bounds(self, labels: Sequence[str], delta: float, confidence: float) -> Iterator[Bound]:
         """Bounds of all; of each sum, where there are several; and of the runs that count on one client's share."""
