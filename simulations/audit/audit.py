@@ -57,7 +57,7 @@ CONTROL_CLIENTS, CONTROL_TOTALS = 2, 4
 one has won."""
 
 OUTLYING, MOST_TOTALS, MOST_MODELS = 60, 20, 5
-"""Least rows of the outermost tenth behind a number about them; and most totals, or models, that are made to have them."""
+"""Least rows of the outermost tenth behind a number about them; most totals, or models, that are made to have them."""
 
 
 Tick = Callable[[str], None]

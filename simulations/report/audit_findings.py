@@ -134,21 +134,22 @@ def _person(results: Sequence[Result]) -> str:
     if members:
         worst = max(members, key=lambda one: one.value or 0.0)
         found.append(
-            "Whoever holds one person's row tells whether it was used, for the tenth of the people who stand out most, "
-            f"{_of_100(worst.value or 0.0)} of 100 times (a coin 50{_limit(worst)})."
+            f"Whoever has one person's row tells whether it was used {_of_100(worst.value or 0.0)} of 100 times, for "
+            f"the tenth of the people who stand out most (a coin: 50{_limit(worst)})."
         )
     listed = [one for one in results if one.attack == "dictionary" and one.trials]
     for one in listed:
         found.append(
-            "Whoever has a list of all rows that may be in it, labels included, tells which are "
-            f"{_of_100((one.hits or 0) / (one.trials or 1))} of 100 times (no limit)."
+            "Whoever has a list of all rows that may have been used, labels included, tells a used row from another "
+            f"{_of_100((one.hits or 0) / (one.trials or 1))} of 100 times (a coin: 50; no limit)."
         )
     hidden = [one for one in results if one.limit_name == Limit.ATTRIBUTE and one.score is not None]
     for one in hidden:
         assert one.score is not None
         found.append(
-            f"A hidden value of a known person is told {_of_100(one.score.rate)} of 100 times (without it "
-            f"{_of_100(one.score.chance)}{_limit(one, ' more')})."
+            "Whoever knows a person's row but for one value guesses its quarter right "
+            f"{_of_100(one.score.rate)} of 100 times ({_of_100(one.score.chance)} without the total"
+            f"{_limit(one, ' more')})."
         )
     return " ".join(found)
 
@@ -158,14 +159,15 @@ def _cohort(results: Sequence[Result]) -> str:
     for one in shares:
         assert one.score is not None
         return (
-            f"Of all rows together, the share of a group is told to within {_percent(one.score.error or 0.0)} (without "
-            f"it {_percent(one.score.blind_error or 0.0)}); more clients do not change that."
+            f"Of the cohort: a group's part of all rows is estimated with a mean error of "
+            f"{_percent(one.score.error or 0.0)} ({_percent(one.score.blind_error or 0.0)} without the total); more "
+            "clients do not change that."
         )
     return ""
 
 
 def _limit(one: Result, more: str = "") -> str:
-    return "" if one.limit is None else f"; limit {_of_100(one.limit)}{more}"
+    return "" if one.limit is None else f"; limit: {_of_100(one.limit)}{more}"
 
 
 def _beside(one: Result) -> str:

@@ -147,7 +147,10 @@ class DifferentModels(VictimAttack[Reading | None]):
         "Success: every number exact. Chance: less than naming one row out of the pool."
     )
 
-    if_open = "relies on a server that follows the protocol; one that gives all others a dead model reads a client"
+    if_open = (
+        "a client is protected only from a server that follows the protocol: one that sends all others a useless model "
+        "reads that client's data"
+    )
 
     def expected(self, mode: Mode | None) -> Expectation | None:
         """As every attack; nothing is promised where the server must follow the protocol."""
