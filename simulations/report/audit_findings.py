@@ -184,7 +184,8 @@ def _about_noise(audit: Audit) -> Iterator[Finding]:
         told = (
             f"Noise for epsilon {one.epsilon:g}: in {one.runs} small runs of {one.learner} with and without one person "
             f"the best attack shows epsilon to be at least {one.lower_bound:.2f}; the claim is at most "
-            f"{one.epsilon:g}. {_percent(one.noise_ratio)} of the claimed noise was found."
+            f"{one.epsilon:g}. {_percent(one.noise_ratio)} of the claimed noise was found "
+            f"({' to '.join(map(_percent, one.noise_interval))})."
         )
         if one.outcome is EpsilonOutcome.REFUTED:
             yield Mark.WRONG, f"{told} THE CLAIM IS REFUTED. Do not release it; report it to the authors."

@@ -239,7 +239,7 @@ def is_refuted(spoil: Callable[..., Any] | None) -> bool:
     form = RowFormat(integer_bits=1, fraction_bits=16)
     learner = AFL(n_features=6, n_targets=3, feature_format=form, max_rows=40)
     plan = PrivacyPlan(epsilon=8.0, min_noise_shares=4, colluders=1)
-    found = two_worlds(learner, plan, np.random.default_rng(1), runs=200, spoil=spoil)
+    found = two_worlds(learner, plan, np.random.default_rng(1), runs=100, spoil=spoil)
     return found.outcome is Outcome.REFUTED
 
 

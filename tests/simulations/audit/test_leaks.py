@@ -131,7 +131,7 @@ def test_masks_with_a_fault(digits: Dataset, name: str) -> None:
 def test_noise_of_half_the_scale(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = CoordinateNoise.draw
     monkeypatch.setattr(CoordinateNoise, "draw", lambda *own, **more: honest(*own, **more) // 2)
-    found = audited(digits, "class_means", modes=choose_modes(["masked"]), epsilon=(8.0,))
+    found = audited(digits, "class_means", modes=choose_modes(["masked"]), epsilon=(8.0,), two_world_runs=60)
     assert found.decision is Verdict.FAILED
     assert [one.outcome for one in found.two_worlds] == [EpsilonOutcome.REFUTED]
     assert any("THE CLAIM IS REFUTED" in one for one in said(found, Mark.WRONG))
