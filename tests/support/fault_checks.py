@@ -50,6 +50,7 @@ from support.benches import small_bench
 from support.faulty_sums import Faulty, FaultyMode, Kept, Sessions, faulty
 from support.memory_store import MemoryStore
 from support.parties import resealed, signed
+from support.seeded_system import seeded_system
 
 CLIENTS = (1, 2, 3, 4, 5)
 LAYOUT = Layout.of([("few", 3, 1000)])
@@ -239,7 +240,8 @@ def is_refuted(spoil: Callable[..., Any] | None) -> bool:
     form = RowFormat(integer_bits=1, fraction_bits=16)
     learner = AFL(n_features=6, n_targets=3, feature_format=form, max_rows=40)
     plan = PrivacyPlan(epsilon=8.0, min_noise_shares=4, colluders=1)
-    found = two_worlds(learner, plan, np.random.default_rng(1), runs=100, spoil=spoil)
+    with seeded_system():  # honest noise is refuted once in a thousand times
+        found = two_worlds(learner, plan, np.random.default_rng(1), runs=100, spoil=spoil)
     return found.outcome is Outcome.REFUTED
 
 

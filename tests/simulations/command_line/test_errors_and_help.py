@@ -128,8 +128,6 @@ WRONG = {
     "audit --attacks magic": "--attacks",
     "audit --coalitions 7": "--coalitions",
     "audit --epsilon much": "--epsilon",
-    "audit --dataset diabetes": "diabetes",
-    "audit --pictures": "--html",
     "audit --limit rows=1": "--limit",
     "parameters --clients 10 --corruption 0.6 --dropout 0.6": "safely",
     "parameters --features 0": "--features",
