@@ -36,7 +36,6 @@ from secagg.dp.noise import CoordinateNoise
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
 from secagg.sessions import ClientInput, ClientSession
-from simulations.audit.evaluate import clopper_pearson
 from simulations.report.document import Count, Natural, NotNegative, Part, Positive, Record, computed
 
 CLIENTS, RUNS, ROWS = 5, 1000, 2
@@ -47,9 +46,6 @@ CONFIDENCE = 0.999
 
 PILOTS = 10
 """Runs without messages, in which the canary is chosen."""
-
-THRESHOLDS = 41
-"""Quantiles of the scores of one half of the runs that are tried as thresholds."""
 
 CLIENT_COPIES = 4
 """Where a client is protected, its canary has so many times the rows that the plan expects of one."""
@@ -106,14 +102,11 @@ class Bound(Record, title="bound"):
     """Epsilon at least, if scores are normal, by ``mu`` and its error."""
     scale: NotNegative
     """Epsilon at least, if scores are normal, by their spread about the means that what the canary adds gives them."""
-    threshold: NotNegative
-    """Epsilon at least, whatever the scores' law: by right and wrong accusations at a threshold that was chosen on the
-    other half of the runs (Clopper and Pearson). It cannot come near a large epsilon in few runs."""
 
     @property
     def best(self) -> float:
-        """The largest of the three."""
-        return max(self.fit, self.scale, self.threshold)
+        """The larger of the two."""
+        return max(self.fit, self.scale)
 
 
 class TwoWorlds(Record, title="two_worlds"):
@@ -524,7 +517,7 @@ class _Scores:
             choices += [choice for choice in of_sums if self.squared[:, choice[2]].any()]
         of_clients = enumerate(self.honest.T, start=1)
         choices += [(f"client {party}", runs, slice(None)) for party, runs in of_clients if not runs.all()]
-        alpha = (1 - confidence) / (3 * len(choices))
+        alpha = (1 - confidence) / (2 * len(choices))
         for name, runs, sums in choices:
             ratio, square = self.ratios[runs, sums].sum(axis=1), self.squared[runs, sums].sum(axis=1)
             yield _bound(name, ratio, square, self.is_in[runs], alpha=alpha, delta=delta)
@@ -540,7 +533,6 @@ def _bound(name: str, score: Floats, square: Floats, is_in: NDArray[np.bool_], *
         exact_mu=float(np.sqrt(square).mean()),
         fit=_epsilon(mu - float(stats.norm.isf(alpha)) * error, delta),
         scale=_scale_bound(score, square, is_in, delta, alpha),
-        threshold=_threshold_bound(score, is_in, delta, alpha),
     )
 
 
@@ -562,29 +554,6 @@ def _scale_bound(score: Floats, square: Floats, is_in: NDArray[np.bool_], delta:
     about = (score[moved] - np.where(is_in[moved], 0.5, -0.5) * square[moved]) / length
     widest = float(np.square(about).sum()) / float(stats.chi2.ppf(alpha, len(about)))
     return _epsilon(min(float(length.mean()) / math.sqrt(widest), LARGEST_MU) if widest > 0 else LARGEST_MU, delta)
-
-
-def _threshold_bound(score: Floats, is_in: NDArray[np.bool_], delta: float, alpha: float) -> float:
-    """Epsilon at least by counts on half of the runs, at the threshold that is best on the others."""
-    half = np.arange(len(score)) % 2 == 0
-    thresholds = np.unique(np.quantile(score[half], np.linspace(0.0, 1.0, THRESHOLDS), method="inverted_cdf"))
-    best = max(thresholds, key=lambda at: _counted(score[half] > at, is_in[half], delta, alpha))
-    return _counted(score[~half] > best, is_in[~half], delta, alpha)
-
-
-def _counted(accused: NDArray[np.bool_], is_in: NDArray[np.bool_], delta: float, alpha: float) -> float:
-    """Epsilon that P(accused | in) <= e^epsilon P(accused | out) + delta refutes, and so for those not accused."""
-    n, m = int(is_in.sum()), int((~is_in).sum())
-    if not min(n, m):
-        return 0.0
-    right, wrong = int(accused[is_in].sum()), int(accused[~is_in].sum())
-    found = 0.0
-    for hits, trials, errors, others in ((right, n, wrong, m), (m - wrong, m, n - right, n)):
-        low = clopper_pearson(hits, trials, 1 - alpha / 2)[0]
-        high = clopper_pearson(errors, others, 1 - alpha / 2)[1]
-        if low > delta:
-            found = max(found, math.log((low - delta) / high))
-    return found
 
 
 def _epsilon(mu: float, delta: float) -> float:
