@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Python compiles a module when it is imported; to compile all that comes with PyTorch or scipy takes longer than most runs.
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install --no-compile
 
 # Two BLAS threads a process and two test processes would fight for the same cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
@@ -69,23 +70,23 @@ $(VENV)/.venv:
 
 $(VENV)/.core: pyproject.toml $(VENV)/.venv
 	@echo "installing into $(VENV), about a minute"
-	$(PIP) install -e '.[simulations]'
+	$(INSTALL) -e '.[simulations]'
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.core
-	$(PIP) install -e '.[docs]'
+	$(INSTALL) -e '.[docs]'
 	touch $@
 
 $(VENV)/.release: pyproject.toml $(VENV)/.venv
-	$(PIP) install -e '.[release]'
+	$(INSTALL) -e '.[release]'
 	touch $@ $(VENV)/.core
 
 $(VENV)/.test-$(EXTRAS): pyproject.toml $(VENV)/.venv
-	$(PIP) install -e '.[$(EXTRAS),test]'
+	$(INSTALL) -e '.[$(EXTRAS),test]'
 	touch $@ $(VENV)/.core
 
 $(VENV)/.all: pyproject.toml $(VENV)/.venv
-	$(PIP) install -e '.[all,dev]'
+	$(INSTALL) -e '.[all,dev]'
 	touch $@ $(VENV)/.core
 
 clean:

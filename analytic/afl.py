@@ -44,7 +44,7 @@ from analytic.sensitivity import (
     mean_sensitivity,
     noise_levels,
 )
-from analytic.shape_repr import shape_repr
+from analytic.shape_repr import shape_html, shape_repr
 from analytic.solve.digits import Digits, digit_bits, exact_product
 from analytic.solve.minimum_norm import Solution, solve_ridge
 from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec
@@ -64,6 +64,7 @@ class LinearModel:
     centre: FloatMatrix | None = None
 
     __repr__ = shape_repr
+    _repr_html_ = shape_html
 
     def __post_init__(self) -> None:
         if self.centre is not None:

@@ -384,8 +384,8 @@ def _check_block(spec: CountSpec, indices: Digits, labels: NDArray[Any]) -> None
     outside = int(np.count_nonzero((labels < 0) | (labels >= spec.n_classes)))
     if outside:
         raise InvalidRowsError(
-            f"{outside} of {len(labels)} labels lie outside 0 to {spec.n_classes - 1}; state the number of classes "
-            "anew or repair the labels"
+            f"{outside} of {len(labels)} labels lie outside 0 to {spec.n_classes - 1}; correct the labels, or "
+            "state a larger number of classes at all sites"
         )
 
 

@@ -77,7 +77,7 @@ from analytic.row_map import (
     without_count,
 )
 from analytic.sensitivity import Adjacency, BoundedSum, RecordSensitivity, Unit, noise_levels
-from analytic.shape_repr import shape_repr
+from analytic.shape_repr import shape_html, shape_repr
 from analytic.solve.digits import exact_product
 from analytic.solve.minimum_norm import ResidualBlock, Solution, sandwiched_least_squares, solve_ridge
 from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec, one_hot
@@ -106,6 +106,8 @@ class DeepModel:
     bounds: RowBounds
     classifiers: tuple[Solution, ...] = ()
     blocks: tuple[ResidualBlock, ...] = ()
+
+    _repr_html_ = shape_html
 
     @property
     def layer(self) -> int:

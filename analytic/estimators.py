@@ -460,7 +460,7 @@ class AFLClassifier(Classifier, AFLStatistics):
             raise SpecificationError("the first call of partial_fit needs all classes: classes=numpy.unique(labels)")
         stated: NDArray[Any] = self.classes_ if classes is None else np.unique(column_or_1d(classes))
         if not first and not np.array_equal(stated, self.classes_):
-            raise SpecificationError("classes differ from those of the first call; fit anew to change them")
+            raise SpecificationError("classes differ from those of the first call; call fit to start again with others")
         check_number(stated)
         return stated
 
@@ -972,8 +972,8 @@ def _zeros_and_ones(y: NDArray[Any]) -> NDArray[Any]:
     """Several classes a row as integers, if they are 0, 1 and -1."""
     if y.dtype.kind not in "biuf" or not np.isin(y, (0, 1, UNKNOWN)).all():
         raise InvalidRowsError(
-            "several classes a row are columns of zeros and ones, one a class, with -1 where nobody says; one class a "
-            "row is a vector"
+            "several classes a row need columns of zeros and ones, one a class, with -1 where it is unknown; one class "
+            "a row needs a vector"
         )
     return y.astype(np.int64)
 

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from importlib import import_module
 from math import prod
 from typing import Any, Generic, TypeVar
 
@@ -306,6 +307,14 @@ class ScoreReport(ABC):
             "calibration_error": _known(self.calibration_error),
         }
 
+    def to_frame(self) -> Any:
+        """Return ``figures`` as a data frame of pandas, a row for each class; an interval is two columns.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        return _frame(self.figures, "class", len(self.own))
+
     def auc(self, label: int) -> tuple[float, float]:
         """Return the area under the curve of one class against the rest, and how far that of unbinned scores can be.
 
@@ -336,6 +345,20 @@ class ScoreReport(ABC):
         off = sum(n * abs(right - sure) for n, right, sure in self.calibration if n)
         n_scores = int(self.confidence[0].sum())
         return off / n_scores if n_scores else float("nan")
+
+
+def _frame(figures: Mapping[str, Any], unit: str, n: int) -> Any:
+    """Return a row for each of n units; what is said of all of them is in every row."""
+    columns: dict[str, list[Any]] = {unit: list(range(n))}
+    for name, value in figures.items():
+        values = list(value) if isinstance(value, tuple) and name != "accuracy_interval" else [value] * n
+        what, is_interval, _ = name.partition("_interval")
+        if is_interval:
+            for end, at in (("low", 0), ("high", 1)):
+                columns[f"{what}_{end}"] = [None if one is None else one[at] for one in values]
+        else:
+            columns[name] = values
+    return import_module("pandas").DataFrame(columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -578,6 +601,14 @@ class RegressionReport:
         """What a report says in short, target by target, by name; None where it is undefined."""
         named = {name: tuple(map(_known, getattr(self, name))) for name in ("r2", "mae", "rmse")}
         return {"rows": self.n_rows, **named}
+
+    def to_frame(self) -> Any:
+        """Return ``figures`` as a data frame of pandas, a row for each target.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        return _frame(self.figures, "target", self.moments.shape[1])
 
     @property
     def r2(self) -> tuple[float, ...]:

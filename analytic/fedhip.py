@@ -14,7 +14,7 @@ from analytic.learner import ClientRows, canonical_context
 from analytic.model_arrays import ModelFileError, Parts
 from analytic.noisy_solve import NoisySolver
 from analytic.sensitivity import Adjacency, BoundedSum, Unit
-from analytic.shape_repr import shape_repr
+from analytic.shape_repr import shape_html, shape_repr
 from analytic.statistics import LABELS, Statistics
 
 LARGEST_ALPHA = 2.0**52
@@ -33,6 +33,7 @@ class FedHiPModel(LinearModel):
     survivors: int = 1
 
     __repr__ = shape_repr
+    _repr_html_ = shape_html
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.model_arrays import Parts
 from analytic.row_format import FloatMatrix, RowFormat, refuse_mask
-from analytic.shape_repr import shape_repr
+from analytic.shape_repr import shape_html, shape_repr
 from analytic.statistics import IntVector, Statistics
 
 M = TypeVar("M")
@@ -38,6 +38,7 @@ class ClientRows:
     memory: dict[str, Any] = field(default_factory=dict, repr=False)
 
     __repr__ = shape_repr
+    _repr_html_ = shape_html
 
     def __post_init__(self) -> None:
         if not (isinstance(self.features, np.ndarray) and isinstance(self.targets, np.ndarray)):

@@ -35,7 +35,7 @@ from analytic.model_arrays import ModelFileError, Parts
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.row_map import CLIPPED_ROWS, RowClip, RowTerms, check_labels_only
 from analytic.sensitivity import Adjacency, BoundedSum, Unit, gradient_sensitivity
-from analytic.shape_repr import shape_repr
+from analytic.shape_repr import shape_html, shape_repr
 from analytic.statistics import LABELS, Statistics, check_labels, one_hot
 from analytic.whole_numbers import settle_whole_numbers
 
@@ -67,6 +67,7 @@ class Move:
     step: float
 
     __repr__ = shape_repr
+    _repr_html_ = shape_html
 
     @property
     def size(self) -> float:
@@ -103,6 +104,7 @@ class LogisticModel(LinearModel):
     last: Move | None = None
 
     __repr__ = shape_repr
+    _repr_html_ = shape_html
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

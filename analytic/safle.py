@@ -33,7 +33,7 @@ from analytic.noisy_solve import NoisySolver
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.row_map import CountMap, RowTerms
 from analytic.sensitivity import Adjacency, BoundedSum, RecordSensitivity, Unit, noise_levels
-from analytic.shape_repr import shape_repr
+from analytic.shape_repr import shape_html, shape_repr
 from analytic.solve.digits import Digits as Exact
 from analytic.solve.digits import digit_bits
 from analytic.solve.minimum_norm import Solution, solve_ridge
@@ -49,6 +49,7 @@ class SAFLeModel:
     solution: Solution | None = None
 
     __repr__ = shape_repr
+    _repr_html_ = shape_html
 
     @property
     def weights(self) -> FloatMatrix:
@@ -123,7 +124,7 @@ class SAFLe:
         ):
             raise SpecificationError(
                 "the private form of safle is for class labels and fixed thresholds, without the RI process: quantiles"
-                " have no price here; state thresholds, even ones for instance"
+                " have no private form; state thresholds, for example even ones"
             )
         if self.row_map is None and self.solver is not None:
             raise SpecificationError("a solver that knows noise needs the map of the private form")

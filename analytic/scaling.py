@@ -7,7 +7,7 @@ columns take one sum more, of the scaled columns' sums and squares. All of it is
 what follows is the learner's own dialogue on the columns that were agreed.
 
 What the first total shows beside the largest exponents: how many values there are of each size, a lone largest one
-among them. ``docs/explanation/threat-model.md`` says so, and a release policy counts such cells.
+among them. ``docs/explanation/what-is-not-protected.md`` says so, and a release policy counts such cells.
 """
 
 from __future__ import annotations
@@ -372,8 +372,8 @@ def _range(found: Columns, head: Any) -> int:
     if wrong := [str(place) for place, own in enumerate(bits) if own > most]:
         raise InvalidRowsError(
             f"standardised values of columns {', '.join(wrong)} need more than {most} integer bits, so that fewer than "
-            f"{FEWEST_BITS} would be left of a deviation: these columns hardly vary beside their size; take a "
-            "public round number off them first, an offset, or leave them out"
+            f"{FEWEST_BITS} would be left of a deviation: these columns vary little compared with their size; "
+            "subtract a public round number first (an offset), or leave them out"
         )
     return max(bits)
 
@@ -388,10 +388,11 @@ def _refusal(values: FloatMatrix, is_refused: NDArray[np.bool_]) -> RowsOutsideF
     bad, finite = int(is_refused.any(axis=1).sum()), np.isfinite(values)
     columns = ", ".join(map(str, np.flatnonzero(is_refused.any(axis=0)).tolist()))
     broken = int((~finite & is_refused).any(axis=1).sum())
+    held = [f"{broken} of {len(values)} rows hold NaN or infinity"] * bool(broken)
+    held += [f"{bad - broken} of {len(values)} rows hold a value from 2^{HIGHEST} on"] * (bad > broken)
+    fill = "; a scaler with fill=True counts and fills missing features" if np.isnan(values[is_refused]).any() else ""
     return RowsOutsideFormatError(
-        f"{broken} of {len(values)} rows hold NaN or infinity, and {bad - broken} more a value from 2^{HIGHEST} on "
-        f"(columns {columns}, targets after the features): repair or leave out these rows; with fill=True missing "
-        "features are counted and filled",
+        f"{' and '.join(held)} (columns {columns}, targets after the features): repair or leave out these rows{fill}",
         n_rows=bad,
         largest=float(np.max(np.abs(values), where=finite, initial=0.0)),
     )

@@ -498,8 +498,8 @@ def check_labels(labels: NDArray[Any], n_classes: int) -> None:
     outside = int(np.count_nonzero((labels < 0) | (labels >= n_classes)))
     if outside:
         raise InvalidRowsError(
-            f"{outside} of {len(labels)} labels lie outside 0 to {n_classes - 1}; state the number of classes anew "
-            "or repair the labels"
+            f"{outside} of {len(labels)} labels lie outside 0 to {n_classes - 1}; correct the labels, or state a "
+            "larger number of classes at all sites"
         )
 
 

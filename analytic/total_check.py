@@ -112,9 +112,10 @@ def refuse_impossible(broken: Iterator[str], count: int) -> None:
     """
     if (first := next(broken, None)) is not None:
         raise ImpossibleTotalError(
-            f"a total of {count} rows needs {first}, and this one has not: no rows add up to it. A client sent no "
-            "statistics of rows, or a key holder gave another total; no model is made. Have sites check their "
-            "versions, sum again without some of them, and compare receipts"
+            f"a total of {count} rows needs {first}, and this one does not have that: no rows add up to it, and no "
+            "model is made. A client sent something else than statistics of its rows, or a key holder another total. "
+            "Have each site check its rows and version; do not sum again without one site, since the difference of "
+            "two totals would be that site"
         )
 
 

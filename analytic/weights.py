@@ -292,7 +292,9 @@ class Weights:
             SpecificationError: weights that add up to more than ``max_rows``.
         """
         if min(counts) < 0:
-            raise InvalidRowsError("a class has fewer than no rows in this total: a client gave wrong counts; try anew")
+            raise InvalidRowsError(
+                "a class has fewer than 0 rows in this total: a client sent wrong counts; check versions"
+            )
         units = self.denominator * sum(counts)
         if units > max_rows or self.denominator < len(counts):
             raise SpecificationError(

@@ -15,7 +15,7 @@ from analytic_secagg.server.run_store import RunStore
 class AbandonOptions:
     """Options of the command ``abandon``."""
 
-    folder: Path = option("of the run, beside the server's other models", file, positional=True, metavar="RUN")
+    folder: Path = option("of the run, next to the server's other models", file, positional=True, metavar="RUN")
 
 
 def _abandon(options: AbandonOptions) -> int:
@@ -35,7 +35,7 @@ def _abandon(options: AbandonOptions) -> int:
 
 COMMAND = Command(
     name="abandon",
-    summary="give up a run that waits for parties: its sites forget it, and no total comes of it any more",
+    summary="give up a run that waits for parties: its sites forget it, and it can release no total",
     examples="""example:
   analytic-secagg abandon server/models/run-7
       on the server's host; the sites are told when the next run begins

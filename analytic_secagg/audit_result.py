@@ -161,6 +161,7 @@ class _Run(_Part):
 class _Attack(_Part):
     name: str
     limit: str | None
+    works: bool | None
 
 
 class _Rule(_Part):
@@ -213,11 +214,6 @@ class _Result(_Part):
         return True
 
 
-class _Control(_Part):
-    name: str
-    caught: bool
-
-
 class _Coalition(_Part):
     mode: str
     should_break: bool
@@ -228,11 +224,6 @@ class _Coalition(_Part):
     def as_stated(self) -> bool:
         """Whether it opened all messages or none, as the protocol states."""
         return self.opened == (self.tried if self.should_break else 0)
-
-
-class _Noise(_Part):
-    epsilon: float
-    as_expected: bool
 
 
 class _TwoWorlds(_Part):
@@ -251,10 +242,9 @@ class _Report(_Part):
     rule: _Rule
     attacks: list[_Attack]
     results: list[_Result]
-    controls: list[_Control]
     coalitions: list[_Coalition]
-    noise: list[_Noise]
     two_worlds: list[_TwoWorlds]
+    failures: list[str]
     decision: Literal["passed", "failed", "not decided"]
 
     @property
@@ -262,17 +252,12 @@ class _Report(_Part):
         """The decision that the parts of the report give."""
         judged = [one for one in self.results if one.rule in ("must hide", "may be seen")]
         outcomes = {one.outcome for one in judged}
-        fine = all(one.as_stated for one in self.coalitions) and all(one.as_expected for one in self.noise)
+        fine = all(one.as_stated for one in self.coalitions)
         worlds = {one.outcome for one in self.two_worlds}
         if outcomes & {"leak", "over the limit"} or not fine or "refuted" in worlds:
             return "failed"
         hides = any(one.rule == "must hide" for one in judged)
-        if (
-            "not decided" in outcomes | worlds
-            or not hides
-            or not self.controls
-            or not all(one.caught for one in self.controls)
-        ):
+        if "not decided" in outcomes | worlds or not hides or self.failures:
             return "not decided"
         return "passed"
 
@@ -293,13 +278,14 @@ class _Report(_Part):
             "coalitions that opened other messages than stated": [
                 one.mode for one in self.coalitions if not one.as_stated
             ],
-            "totals with noise that did not come out as expected": [
-                f"epsilon {one.epsilon:g}" for one in self.noise if not one.as_expected
+            "claims of noise that were refuted": [
+                f"epsilon {one.epsilon:g}" for one in self.two_worlds if one.outcome == "refuted"
             ],
-            "controls that no attack caught": [one.name for one in self.controls if not one.caught],
+            "attacks that lost where they must win": [one.name for one in self.attacks if one.works is False],
+            "parts that failed": self.failures,
         }
         yield from (f"{what}: {', '.join(names)}" for what, names in parts.items() if names)
-        if not self.controls:
-            yield "the report has no controls: nothing shows that its attacks notice anything"
+        if not any(one.works for one in self.attacks):
+            yield "no attack of the report won where it must: nothing shows that they notice anything"
         if self.decision != self._follows:
             yield f"its decision is {self.decision}, and {self._follows} follows from its results"

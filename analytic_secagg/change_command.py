@@ -36,12 +36,14 @@ class ChangeOptions:
         shown="none",
     )
     min_sites: int = option("fewest sites of a batch, and of those that stay", count, default=5, metavar="N")
-    reason: str = option("a sentence that lets a smaller batch through, for the record", str, default="", shown="none")
+    reason: str = option("why a smaller batch is allowed, a sentence for the record", str, default="", shown="none")
     new_model: Path = option("where the model goes", file, default=Path("changed-model.safetensors"), metavar="FILE")
     new_totals: Path = option("where its totals go", file, default=Path("changed-totals.safetensors"), metavar="FILE")
 
     with_totals: bool = option("keep FedHiP's total in the model's file, for a site that personalises", default=False)
-    record: Path = option("where what was done is filed", file, default=Path("changed-record.json"), metavar="FILE")
+    record: Path = option(
+        "where the record of the change goes", file, default=Path("changed-record.json"), metavar="FILE"
+    )
 
     def __post_init__(self) -> None:
         read = {"MODEL": self.model, "TOTALS": self.totals, "BATCH": self.batch}
@@ -159,7 +161,7 @@ COMMAND = Command(
   analytic-secagg change model.safetensors totals.safetensors newcomers/totals.safetensors
       the newcomers made a run of their own, with the settings of the first one
   analytic-secagg change model.safetensors totals.safetensors withdrawn/totals.safetensors --how 'remove rows'
-      as if these rows had never been there, to the bit
+      the model has the bits of one that never had these rows
   analytic-secagg change model.safetensors totals.safetensors batch/totals.safetensors --new-classes deer,frog
       the batch's rows are of two classes more, which its run listed after the others
 """,

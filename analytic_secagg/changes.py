@@ -160,7 +160,7 @@ def _survivors(before: Sequence[PartyId], batch: Sequence[PartyId], change: Chan
         return tuple(sorted({*before, *batch}))
     if strangers := sorted(set(batch).difference(before)):
         raise ChangeRefusedError(
-            f"sites {', '.join(map(str, strangers))} are not in the total, and nothing of theirs can be taken off it"
+            f"sites {', '.join(map(str, strangers))} are not in the total, so nothing of theirs can be subtracted"
         )
     return tuple(before) if change is Change.REMOVE_ROWS else tuple(sorted(set(before).difference(batch)))
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
-from analytic.shape_repr import shape_repr
+from analytic.shape_repr import shape_html, shape_repr
 from analytic.statistics import UNKNOWN
-from analytic_secagg.doubts import of_features, of_spelling, of_targets, of_test
+from analytic_secagg.doubts import of_balance, of_features, of_spelling, of_targets, of_test
 from analytic_secagg.errors import DataError, UsageError
 from analytic_secagg.spelling import tidy
 
@@ -64,6 +64,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
 
     __repr__ = shape_repr
+    _repr_html_ = shape_html
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
@@ -138,6 +139,7 @@ class Dataset:
             *of_spelling(self.classes),
             *of_features([self.column(place) for place in range(self.n_features)], self.x_train),
             *of_test(self.x_train, self.x_test),
+            *of_balance(self.y_test),
         )
 
     @property
@@ -174,10 +176,7 @@ def bundled(name: str) -> Dataset:
     """
     known = BUNDLED | FETCHED
     if name not in known:
-        raise UsageError(
-            f"a bundled data set is one of {', '.join(known)}, not {name!r}; other rows come from a file (load_npz, or "
-            "compare --data)"
-        )
+        raise UsageError(f"a bundled data set is one of {', '.join(known)}, not {name!r}; read other rows from a file")
     return split(name, *known[name]())
 
 
@@ -347,7 +346,7 @@ def _check_several(name: str, key: str, array: NDArray[Any], n_rows: int) -> Non
     if array.ndim != 2 or len(array) != n_rows or array.dtype.kind != "i" or not np.isin(array, (0, 1, UNKNOWN)).all():
         raise DataError(
             f"{name}: {key} must hold several classes of each of {n_rows} rows as in the other part, 1, 0 and -1 where "
-            f"nobody says, not {array.dtype} of shape {array.shape}"
+            f"it is unknown, not {array.dtype} of shape {array.shape}"
         )
 
 

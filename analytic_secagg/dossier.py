@@ -116,7 +116,7 @@ class Evidence:
             return None
         plan = SignedPlan.from_text(self.files[PLAN].decode(errors="replace"), signers=self.signers)
         if self.audit is None:
-            raise PlanError("an audit plan without the audit's report decides nothing; add the report (--audit)")
+            raise PlanError("an audit plan without the audit's report decides nothing; add the audit's report")
         if plan.signed_at >= datetime.fromisoformat(started := self.run.said["started"]):
             raise PlanError(f"it was signed at {plan.signed_at.isoformat()}, and the run began before: {started}")
         return {
@@ -213,7 +213,7 @@ class Sources:
 
     folder: Path = option("the folder of a finished run", file, positional=True, metavar="RUN")
     roster: Path = option("the operator's roster", file, metavar="FILE")
-    sites: tuple[Path, ...] = _several("a site's file, of which its demands are taken and no key", "--site")
+    sites: tuple[Path, ...] = _several("a site's file, from which its policy is copied and no key", "--site")
     receipts: tuple[Path, ...] = _several("a receipt that a site kept", "--receipt")
     ledgers: tuple[Path, ...] = _several("a ledger of privacy costs", "--ledger")
     audit: Path | None = option(
@@ -227,7 +227,7 @@ class Sources:
         "the plan that audit-plan signed before the run", file, default=None, metavar="FILE", shown="none"
     )
     without_totals: bool = option(
-        "leave out totals, for readers who may not have them: nobody then recomputes the model",
+        "leave out totals, for readers who may not have them: the model can then not be recomputed",
         default=False,
     )
 

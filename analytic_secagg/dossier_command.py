@@ -55,9 +55,7 @@ class CheckOptions:
     """Options of the command ``check-dossier``."""
 
     folder: Path = option("the dossier", file, positional=True, metavar="FOLDER")
-    key: bytes = option(
-        "the public key of who should have signed it, from elsewhere than the dossier", _public_key, metavar="HEX"
-    )
+    key: bytes = option("the expected signer's public key, not taken from the dossier", _public_key, metavar="HEX")
 
 
 def _check(options: CheckOptions) -> int:

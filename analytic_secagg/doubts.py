@@ -25,6 +25,9 @@ FEW_ROWS, MANY_VALUES = 5, 20
 REPEATED_PART = 0.05
 """Of test rows that may happen to be training rows too."""
 
+MOSTLY = 0.8
+"""Part of test rows of one class, from which on accuracy says little."""
+
 GAINED = 0.05
 """Part of the training rows that an intercept finds, and that is worth saying."""
 
@@ -163,6 +166,17 @@ def of_test(train: NDArray[Any], test: NDArray[Any]) -> Iterator[str]:
             f"{repeated} of {len(test)} test rows have the features of a training row: on these a model is not tested, "
             "and a figure over all test rows is too good"
         )
+
+
+def of_balance(test: NDArray[Any]) -> Iterator[str]:
+    """Yield whether test rows are nearly all of one class, so that a high accuracy means little."""
+    if test.ndim == 1 and len(test):
+        part = float(np.unique(test, return_counts=True)[1].max()) / len(test)
+        if part >= MOSTLY:
+            yield (
+                f"{part:.0%} of the test rows are of one class: whoever always says it is as often right, so look at "
+                "recall, or the area under the curve, and not at accuracy"
+            )
 
 
 def of_targets(name: str, train: NDArray[Any], test: NDArray[Any]) -> Iterator[str]:

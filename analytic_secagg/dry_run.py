@@ -1,8 +1,8 @@
 """A dry run at one site: the sums of a run as this site would join them, made of its rows and thrown away.
 
 The server's part is played here, from the run's public settings; nothing leaves and nothing is stored. What only the
-run can show: other sites' rows (of a later sum the total of this site's rows stands for all), who is there, and whether
-these rows were in totals before, of which the command ``check-site`` counts those in the query log.
+run can show: other sites' rows (of a later sum the total of this site's rows stands for all), and who is there: the
+query log is asked as if all clients were in the first sum. ``docs/reference/site-failures.md`` lists all.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from analytic_secagg.errors import FederationError
 from analytic_secagg.modes import find_mode
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.site.admission import admit, allowed, check_budget
+from analytic_secagg.site.disk import check_state
 from analytic_secagg.site.errors import DeclinedError
 from analytic_secagg.site.parties import client_of, coarse_columns
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.session import Session, config_of
+from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import ClientRole, SiteFile
 from secagg import IntVector, PartySecrets, SumResult, new_session_id
 from secagg.errors import SecureSumError
@@ -63,7 +65,7 @@ class DryRun:
         while federation.next_sum is not None:
             number = len(federation.sums) + 1
             place = number if self.settings.in_series else 0
-            joined = self._joined(model_to_bytes(learner, federation.model), learner.name, place)
+            joined = self._joined(model_to_bytes(learner, federation.model), learner.name, place, is_first=number == 1)
             if isinstance(joined, Finding):
                 yield f"sum {number}", joined
                 return
@@ -91,7 +93,9 @@ class DryRun:
             joined = fail(str(error))
         yield "evaluation", joined if isinstance(joined, Finding) else joined[1]
 
-    def _joined(self, model: bytes, what: str, place: int = 0) -> tuple[IntVector | None, Finding] | Finding:
+    def _joined(
+        self, model: bytes, what: str, place: int = 0, *, is_first: bool = False
+    ) -> tuple[IntVector | None, Finding] | Finding:
         """Return this site's vector, None where it only helps, and what there is to say; or why it does not join."""
         try:
             file, proposal = self._proposed(model, place)
@@ -99,9 +103,12 @@ class DryRun:
             if refusal:
                 raise DeclinedError(refusal)
             check_budget(self.file, session)
+            check_state(self.file, session.protocol)
             if (client := file.client) is None:
                 return None, ok(f"{what}: this site would help")
             rows = client.rows_for(session.step.learner)
+            if is_first:
+                Site(self.file).try_rows(session, rows)
             vector = session.step.vector(rows)
             if place < 2:  # a later sum of a series goes on with what the first one left
                 _first_message(client, session, vector)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from analytic.logistic import Logistic
 from analytic.model_files import load_model, save_model
 from analytic.pipeline import Pipeline
 from analytic.row_format import FloatMatrix, RowFormat
-from analytic.scaling import Agreement, agreed_format
+from analytic.scaling import HIGHEST, Agreement, agreed_format
 from analytic.statistics import LABELS
 from analytic_secagg import doubts
 from analytic_secagg.errors import UsageError
@@ -35,7 +36,7 @@ from analytic_secagg.site_rows import (
     columns_of,
     matrix,
     names_of,
-    refuse_missing,
+    refuse_unfit,
     site_rows,
     with_targets,
 )
@@ -287,7 +288,7 @@ def federate(
         max_client_rows: most rows of one site; None bounds all together alone.
         privacy: noise in every total, and its promise; None for exact totals.
         dropouts: the messages that a site still sends in each sum before it vanishes, by its name.
-        options: parameters of the learner by name, such as ``n_layers=3`` (docs/reference/command-line.md).
+        options: parameters of the learner by name, such as ``n_layers=3`` (docs/reference/learner-options.md).
 
     Raises:
         UsageError: names the argument that is wrong, and what it must be; or the most features that fit into memory.
@@ -311,7 +312,7 @@ def federate(
         labels = Labels.of({name: rows[party].targets for name, party in parties.items()}, classes)
         rows = {party: with_targets(rows[party], labels.encoded(name)) for name, party in parties.items()}
         for name, party in parties.items():
-            refuse_missing(name, rows[party], features)
+            refuse_unfit(name, rows[party], features, 2.0**HIGHEST if format in list(Agreement) else math.inf)
         for doubt in _doubts(
             {name: rows[party] for name, party in parties.items()}, labels, features, learner, format, options
         ):
@@ -322,13 +323,20 @@ def federate(
         if wrong := [name for name, value in stated.items() if value is not None]:
             raise UsageError(f"{wrong[0]} is for a learner by name, and learner is {learner.name} with its parameters")
         built = learner
-    refuse_too_large(built)
+    refuse_too_large(built, chosen, len(rows))
     if privacy is not None:
         n = len(rows) if privacy.unit == "client" else sum(map(len, rows.values()))
         if said := large_delta(privacy.delta, n, privacy.unit):
             warnings.warn(f"privacy: {said}", stacklevel=2)
+    whose = {party: f"sites[{name!r}]" for name, party in parties.items()}
     run = run_federation(
-        built, rows, chosen, dropouts=lambda number: gone, privacy=privacy, max_client_rows=max_client_rows
+        built,
+        rows,
+        chosen,
+        dropouts=lambda number: gone,
+        privacy=privacy,
+        max_client_rows=max_client_rows,
+        whose=whose.__getitem__,
     )
     if isinstance(learner, str):
         for doubt in _doubts_of_format(run, list(rows.values()), features):

@@ -161,8 +161,8 @@ class Step(Generic[M]):
         if self.noise is not None and violates_sensitivity(self.learner, self.spec.from_vector(vector), weight):
             raise PrivacyError(
                 f"the statistics of these {len(rows)} rows must have a trace and sums that so many rows within the "
-                "public bound can have, since the noise is sized for it, and they reach beyond: rows were not brought "
-                "into it. Nothing leaves; the learner's private form is broken, take PrivacyPlan.apply of it"
+                "public bound can have, since the noise is sized for it, and these exceed it. Nothing was sent. "
+                "Rows were not clipped: take the learner that PrivacyPlan.apply returns"
             )
         return vector
 

@@ -28,8 +28,8 @@ COMMAND = Command(
     summary="check that a site could take part now: file, query log, disk, rows, what is agreed on, budget",
     examples="""example:
   analytic-secagg health site.toml
-      for a monitor: its exit code says it; it waits up to 20 seconds for a sum that is being added up, and leaves
-      nothing behind
+      for a monitor: it exits with 1 if something would keep the site from taking part, and changes nothing;
+      it waits up to 20 seconds for a sum that is being added up
 """,
     options=HealthOptions,
     run=_health,

@@ -104,6 +104,7 @@ def run_federation(
     privacy: PrivacyPlan | None = None,
     ledger: Ledger | None = None,
     max_client_rows: int | None = None,
+    whose: Callable[[PartyId], str] = "client {}".format,
 ) -> FederatedRun[M]:
     """Return the learner's model over ``mode``, and what it cost.
 
@@ -121,6 +122,7 @@ def run_federation(
         privacy: a promise that noise in every total keeps, of as many survivors as it counts on; None for exact totals.
         ledger: is charged for each noisy sum before any of its messages is made.
         max_client_rows: most rows of one client; None where only all clients' rows together are bounded.
+        whose: the name by which an error says whose rows it is about.
 
     Raises:
         FederationError: a party refused what another sent; nothing is lost on this network, so that is a fault.
@@ -133,7 +135,8 @@ def run_federation(
     while (step := federation.next_sum) is not None:
         together = _Together(step.layout)
         contributions = {
-            party: _timed(step, party, rows, finished.cost_of(party), tick, together) for party, rows in clients.items()
+            party: _timed(step, whose(party), rows, finished.cost_of(party), tick, together)
+            for party, rows in clients.items()
         }
         parties = sums.next_sum(step.with_headroom(len(clients)), step.context)
         parties = replace(parties, protocol=step.over(parties.protocol))
@@ -184,7 +187,7 @@ class _Together:
 
 
 def _timed(
-    step: Step[Any], party: PartyId, rows: ClientRows, cost: Cost, tick: Tick, together: _Together
+    step: Step[Any], whose: str, rows: ClientRows, cost: Cost, tick: Tick, together: _Together
 ) -> Callable[[], IntVector]:
     """A client's contribution, whose time is booked, and whose errors say whose rows they are about."""
 
@@ -195,7 +198,7 @@ def _timed(
             cost.statistics_seconds += time.perf_counter() - started
             together.add(vector)
         except InvalidRowsError as error:
-            error.args = (f"client {party}: {error}",)
+            error.args = (f"{whose}: {error}",)
             raise
         tick()
         return vector

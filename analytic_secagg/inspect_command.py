@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,13 @@ def _findings(site: SiteFile) -> Iterator[tuple[str, Finding]]:
             computed = f"configuration {one.configuration.hex()[:NAME_DIGITS] or 'unnamed'}"
             text = f"{computed}, rows {one.rows.hex()[:8]}, with {whom}; {proof}{allowed}"
             yield f"sum {name}", warn(text) if is_kept and not named else ok(text)
+        for line in Site(site).means():
+            mean = json.loads(line)
+            whom = ", ".join(mean["clients"])
+            yield (
+                f"mean {mean['session'][:NAME_DIGITS]}",
+                ok(f"model {mean['model'][:NAME_DIGITS]}, with clients {whom}"),
+            )
         for name, (named, proof) in receipts.items():
             why = f"its sum is not in the query log, which lies in {site.state}: was that lost?" if named else proof
             yield f"receipt {name}", warn(why)

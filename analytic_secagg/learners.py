@@ -233,14 +233,14 @@ def _selection(head: Any, settings: LearnerSettings) -> RidgeCV | None:
     if settings.ridge != CROSS_VALIDATED:
         if own:
             raise UsageError(
-                f"{', '.join(own)} of {head.name} says how a ridge is chosen, and it is {settings.ridge:g}: set the "
-                f"ridge to {CROSS_VALIDATED}, or leave the option out"
+                f"{', '.join(own)} of {head.name} says how a ridge is chosen, and the ridge is stated as "
+                f"{settings.ridge:g}: set it to {CROSS_VALIDATED}, or leave the option out"
             )
         return None
     if settings.ri_gamma:
         raise UsageError(
-            f"{CROSS_VALIDATED} has no RI process, which would stand in each fold's sum: leave ri_gamma (--ri) at 0, "
-            "or state the ridge"
+            f"{CROSS_VALIDATED} has no RI process, which would be in each fold's sum: leave the RI gamma at 0, or "
+            "state the ridge"
         )
     names = {"folds": "n_folds", "fold_seed": "seed"}
     return RidgeCV(**{names.get(name, name): value for name, value in own.items()})
@@ -255,9 +255,7 @@ def _afl(settings: LearnerSettings) -> AFL:
 def _unremoved(settings: LearnerSettings) -> LearnerSettings:
     """The settings whose ridge is all that a cohort's RI processes add, and that nobody takes off."""
     if not settings.ri_gamma:
-        raise UsageError(
-            "the ablation no-ri leaves in the solve what ri_gamma (--ri) adds, and that is 0: state it, such as 1"
-        )
+        raise UsageError("the ablation no-ri leaves the RI gamma in the solve, and it is 0: state one, such as 1")
     ridge = _stated_ridge("the ablation no-ri", settings) + settings.max_clients * settings.ri_gamma
     return replace(settings, ridge=ridge, ri_gamma=0.0)
 
@@ -356,7 +354,7 @@ def _of_kind(kind: type[_Linear], linear: AFL, **own: Any) -> _Linear:
 def _logistic(settings: LearnerSettings) -> Logistic:
     """Softmax rounds from AFL; with d_phi columns of random features in place of the rows where that is stated."""
     if settings.ri_gamma or settings.target_format != LABELS:
-        raise UsageError("logistic has no RI process, and is for class labels: leave ri_gamma (--ri) at 0, or take afl")
+        raise UsageError("logistic has no RI process, and is for class labels: leave the RI gamma at 0, or take afl")
     own = {name: value for name, value in settings.options.items() if name in ROUNDS}
     rest = {name: value for name, value in settings.options.items() if name not in ROUNDS}
     start = replace(settings, ridge=_stated_ridge("logistic", settings), options=rest)
@@ -390,8 +388,7 @@ def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
     """
     if settings.ri_gamma:
         raise UsageError(
-            "deepafl has no RI process, so ri_gamma (--ri) must stay 0; its own penalty is the "
-            "option gamma, such as 0.01"
+            "deepafl has no RI process, so the RI gamma must be 0; its own penalty is the option gamma, such as 0.01"
         )
     width = min(WIDEST, 1 << (2 * settings.n_features - 1).bit_length())
     own: dict[str, Option] = {"feature_bound": settings.highest, "d_phi": width, "d_f": width}
@@ -417,7 +414,7 @@ def _safle(settings: LearnerSettings) -> AnalyticLearner[Any]:
     Low and high are the ends of the range that the format of features has, where no option sets them.
     """
     if not float(settings.ri_gamma).is_integer():
-        raise UsageError(f"safle sums counts, so ri_gamma (--ri) must be a whole number, not {settings.ri_gamma:g}")
+        raise UsageError(f"safle sums counts, so the RI gamma must be a whole number, not {settings.ri_gamma:g}")
     own = {name: value for name, value in settings.options.items() if name not in ABOUT_THRESHOLDS}
     return SAFLe(
         n_features=settings.n_features,

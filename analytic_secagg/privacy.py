@@ -225,7 +225,7 @@ class PrivacyPlan:
         form = self.apply(cast("Boundable", learner).unbounded())
         if form.learner != learner:
             raise PrivacyError(
-                f"this {learner.name} maps rows, or reckons with noise, in another way than the privacy plan gives: "
+                f"this {learner.name} maps rows, or accounts for noise, in another way than the privacy plan: "
                 "take PrivacyPlan.apply of the learner without noise"
             )
         return form
@@ -312,7 +312,7 @@ class PrivateForm:
         return n_clients if self.plan.unit == "client" else first.max_rows
 
     def explain(self) -> str:
-        """The bill in words: what is promised to whom, and each release with its price."""
+        """Describe the privacy cost in words: what is promised to whom, and the cost of each release."""
         return "\n".join(self._sentences())
 
     def charge(self, number: int, ledger: Ledger, *, session_id: bytes) -> PrivacyGuarantee:
@@ -334,8 +334,8 @@ class PrivateForm:
     def _priced(self, number: int) -> int:
         if not 0 <= number < len(self.releases):
             raise PrivacyError(
-                f"sum {number} has no price: there are {len(self.releases)}, from 0, and a model that has all its sums "
-                "behind it asks for no further one"
+                f"sum {number} has no privacy cost: the plan has {len(self.releases)} sums, numbered from 0, and a "
+                "complete model needs no more"
             )
         return number
 

@@ -21,7 +21,7 @@ def _profile(options: SiteOptions) -> int:
 
 COMMAND = Command(
     name="profile",
-    summary="show a site's own people what its rows look like: missing, odd and repeated values; it talks to nobody",
+    summary="show a site's own people what its rows look like: missing, odd and repeated values; without network",
     examples="""example:
   analytic-secagg profile site.toml
       it shows values, also of rows that are refused: for this site alone

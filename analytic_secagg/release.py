@@ -76,7 +76,7 @@ GATES: Mapping[Gate, GateEntry] = {
         "bit",
     ),
     Gate.COLUMN_ROWS: GateEntry(
-        question="Do few people only differ from all others in some column?",
+        question="Do only few people differ from all others in some column?",
         threshold="min_class_rows",
         figures="the Gram's diagonal beside the sums of columns, which labels of one class a row tell",
         reason="from a column's line of the Gram follows the sum of the rows that differ there from all others: of one "
@@ -104,21 +104,21 @@ GATES: Mapping[Gate, GateEntry] = {
         reason="the difference of two totals is the total of the clients that are in one of them alone",
     ),
     Gate.MEMBERSHIP: GateEntry(
-        question="Could somebody who has a row tell whether it is in the total?",
+        question="Could somebody who knows a row find out whether it is in the total?",
         threshold="highest_auc",
         figures="the number of rows and the columns in use",
         reason="a row that is in a total fits it better than one that is not",
         refuses=False,
     ),
     Gate.SMALL_COUNTS: GateEntry(
-        question="Does the total count so few rows that it points at somebody?",
+        question="Does the total count so few rows that they identify somebody?",
         threshold="min_survivors",
         figures="counts of rows by size or bin of a value, where formats or thresholds are agreed",
         reason="whoever sees the total learns that so few have such a value",
         refuses=False,
     ),
 }
-"""The one table of gates: what a server asks of every exact total, and what docs/reference/policies.md shows."""
+"""The one table of gates: what a server asks of every exact total, and what docs/reference/release-gates.md shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,14 +305,14 @@ class ReleasePolicy:
             yield Concern(
                 gate=Gate.DEPENDENT_COLUMNS,
                 message=f"{loose} of {n_columns} columns follow from others: derived columns do, and so do columns in "
-                "which few rows differ, which can then be rebuilt; leave out columns that others tell",
+                "which few rows differ, which can then be rebuilt; leave out derived columns",
             )
         auc = predicted_membership_auc(part.count, rank)
         if auc > self.highest_auc:
             yield Concern(
                 gate=Gate.MEMBERSHIP,
-                message=f"whoever holds a row tells with an AUC of at most about {auc:.2f} whether it is among the "
-                f"{part.count} rows of the total (an upper estimate, for features that are about normal; 0.5 is "
+                message=f"whoever knows a row can tell, with an AUC of at most about {auc:.2f}, whether it is among "
+                f"the {part.count} rows of the total (an upper estimate, for features that are about normal; 0.5 is "
                 f"guessing, {self.highest_auc} the policy's limit); add rows, use fewer features, or add noise",
             )
 

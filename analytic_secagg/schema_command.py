@@ -24,7 +24,7 @@ class SchemaOptions:
 
     action: str = option("draft proposes both files", choices=("draft",), positional=True, metavar="draft")
     table: Path = option("a site's table", file, positional=True, metavar="FILE")
-    target: str = option("the column that is to be learned", str, metavar="COLUMN")
+    target: str = option("the target column", str, metavar="COLUMN")
     into: Path = option(
         "a folder for the two files, made where it is not there; no file is replaced",
         file,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from analytic.learner import ClientRows
 from analytic.row_format import ColumnMap, RowFormat
 from analytic_secagg.configurations import configuration_digest, described
 from analytic_secagg.console.arguments import file, natural, whole
@@ -28,7 +30,7 @@ from analytic_secagg.site.disk import site_problems
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.json_log import logged
 from analytic_secagg.site.key_files import write_secret
-from analytic_secagg.site.profile import columns_of, oddities
+from analytic_secagg.site.profile import FEW_ROWS, columns_of, oddities
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
@@ -59,7 +61,7 @@ class TrialOptions(FolderOptions):
 class KeyOptions:
     """Options of the commands that make a key."""
 
-    file: Path = option("where the secret half goes; never replaced", file, positional=True, metavar="FILE")
+    file: Path = option("a new file for the secret half", file, positional=True, metavar="FILE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +184,7 @@ def _check_site(options: CheckOptions) -> int:
     if problems := list(site_problems(site)):
         raise SiteFileError("; ".join(problems))
     Site(site).sweep()
+    _warn_of_another_user(options.file)
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
     if site.ledger is not None:
         print(f"privacy: {spent_in_words(site.ledger)}")
@@ -193,6 +196,8 @@ def _check_site(options: CheckOptions) -> int:
         print(f"client {site.client.party}: key fits the roster; {len(rows)} rows of {rows.features.shape[1]} features")
         if site.roster.features is not None:
             print(f"features of {site.roster.features.backbone}: made as the roster says, the same at all sites")
+        if _are_there_twice(rows):
+            print("warning: the second half of the rows repeats the first, so that each would count twice")
         if site.client.columns is not None:
             _warn_of_unlike_columns(site.client.columns, rows.features)
             if odd := [name for name, one in columns_of(site.client).items() if any(oddities(name, one))]:
@@ -230,6 +235,22 @@ def _tried(options: CheckOptions, site: SiteFile) -> Iterator[tuple[str, Finding
         yield from DryRun(file=site, settings=settings).findings()
     if options.server:
         yield "link", link(options.server, options.certificate)
+
+
+def _are_there_twice(rows: ClientRows) -> bool:
+    middle, odd = divmod(len(rows), 2)
+    return (
+        middle >= FEW_ROWS
+        and not odd
+        and np.array_equal(rows.features[:middle], rows.features[middle:])
+        and np.array_equal(rows.targets[:middle], rows.targets[middle:])
+    )
+
+
+def _warn_of_another_user(path: Path) -> None:
+    """Another user sees other rights, and the folders that a check creates would be that user's."""
+    if hasattr(os, "geteuid") and (owner := path.stat().st_uid) != (own := os.geteuid()):
+        print(f"warning: {path} belongs to user {owner}, and this is user {own}: run this as the service does")
 
 
 def _warn_of_unlike_columns(schema: TableSchema, features: Any) -> None:
@@ -303,7 +324,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         summary="begin a new epoch of a helper's sealing key and erase the old one's secret",
         examples="""examples:
   analytic-secagg epoch site.toml
-  what was sealed to the old key opens no more; sums that were under way with it go on without this helper
+  boxes sealed to the old key can no longer be opened; running sums go on without this helper
   analytic-secagg epoch site.toml --number 12
   after the site's state was lost: sites refuse numbers below those that they accepted before
 """,
@@ -336,7 +357,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         summary="check a site's file, keys, state folder and rows, and try a run beforehand; forget old sessions",
         examples="""examples:
   analytic-secagg check-site site.toml
-      talks to nobody
+      without network
   analytic-secagg check-site site.toml --run trial/app
       this site's part of every sum, made of its rows and thrown away: what it says ok to does not fail for its rows,
       its file or its roster later

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
 
@@ -63,7 +65,7 @@ def matrix(what: str, X: Any) -> NDArray[Any]:
         raise UsageError(f"{what} must be an array, not a sparse matrix: give X.toarray()")
     found = _array(what, X)
     if found.dtype.kind == "O" and found.ndim == 2:
-        found = _of_columns(what, X) if hasattr(X, "iloc") else _of_objects(found)
+        found = _of_columns(what, X) if hasattr(X, "iloc") else _of_objects(what, found)
     if found.ndim != 2 or found.dtype.kind not in "biuf":
         raise UsageError(f"{what} must be numbers of shape (n, d), not {found.dtype} of shape {found.shape}")
     return found
@@ -96,10 +98,14 @@ def _of_columns(what: str, frame: Any) -> NDArray[Any]:
     return np.column_stack([own.to_numpy(dtype=np.float64, na_value=np.nan) for own in columns])
 
 
-def _of_objects(found: NDArray[Any]) -> NDArray[Any]:
+def _of_objects(what: str, found: NDArray[Any]) -> NDArray[Any]:
     """Return an array of numbers of Python as float64; another one as it is."""
-    are_numbers = all(isinstance(one, Real) for one in found.flat)
-    return found.astype(np.float64) if are_numbers else found
+    if not all(isinstance(one, Real | Decimal) for one in found.flat):
+        return found
+    try:
+        return found.astype(np.float64)
+    except OverflowError:
+        raise UsageError(f"{what} must hold numbers below 1.8e308, as float64 does: correct others") from None
 
 
 def _targets(what: str, y: Any) -> NDArray[Any]:
@@ -113,6 +119,8 @@ def _targets(what: str, y: Any) -> NDArray[Any]:
     if found.dtype.kind == "O" and all(isinstance(one, str) for one in found.flat):
         found = found.astype(str)
     elif found.dtype.kind == "O" and all(isinstance(one, Integral) for one in found.flat):
+        if not all(-(2**63) <= one < 2**63 for one in found.flat):
+            raise UsageError(f"{what} must have labels that 64 bits hold, or texts: give larger whole numbers as texts")
         found = found.astype(np.int64)
     if found.ndim == 2 and found.shape[1] == 1 and found.dtype.kind != "f":
         found = found[:, 0]
@@ -127,21 +135,22 @@ def _is_missing(one: Any) -> bool:
     return one is None or type(one).__name__ in ("NAType", "NaTType") or bool(one != one)
 
 
-def refuse_missing(name: Any, rows: ClientRows, columns: Sequence[str] | None) -> None:
-    """Refuse a site's rows that hold NaN or infinity.
+def refuse_unfit(name: Any, rows: ClientRows, columns: Sequence[str] | None, limit: float = math.inf) -> None:
+    """Refuse a site's rows that hold NaN or infinity, or features or real targets from a limit on.
 
     Raises:
         UsageError: how many rows, and which columns.
     """
-    for what, own in (("X", rows.features), ("y", rows.targets)):
-        if own.dtype.kind == "f" and not (fine := np.isfinite(own)).all():
+    below = "" if limit == math.inf else f" below {limit:.6g}"
+    for what, own in (("X", rows.features), *([("y", rows.targets)] if rows.targets.dtype.kind == "f" else [])):
+        if not (fine := np.abs(own) < limit).all():  # neither NaN nor infinity is below infinity
             bad = fine.reshape(len(own), -1)
             places = np.flatnonzero(~bad.all(axis=0)).tolist()
             named = [columns[place] if columns and what == "X" else str(place) for place in places]
             n_bad = int((~bad.all(axis=1)).sum())
             raise UsageError(
-                f"{what} of sites[{name!r}] must hold finite numbers, and {n_bad} of {len(own)} rows do not (columns "
-                f"{', '.join(named)}): repair these rows or leave them out"
+                f"{what} of sites[{name!r}] must hold finite numbers{below}, and {n_bad} of {len(own)} rows do not "
+                f"(columns {', '.join(named)}): repair these rows or leave them out"
             )
 
 

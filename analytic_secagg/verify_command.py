@@ -26,7 +26,7 @@ class VerifyOptions:
     totals: Path | None = option(
         "the file of the totals it was made of", file, default=None, positional=True, metavar="TOTALS"
     )
-    roster: Path | None = option("the operator's roster, to hold receipts against", file, default=None, metavar="FILE")
+    roster: Path | None = option("the operator's roster, to check receipts", file, default=None, metavar="FILE")
     receipts: tuple[Path, ...] = option(
         "a receipt that a site kept; may be given several times",
         file,

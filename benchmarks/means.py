@@ -1,9 +1,13 @@
-"""j. A secure mean beside Flower's SecAgg+: CPU of one client among ten, its bytes, and the error of the mean."""
+"""j. A secure mean beside Flower's SecAgg+: CPU of one client among ten, its bytes, and the error of the mean.
+
+``python -m benchmarks.means 100`` measures one client alone among so many, on complete and sparse graphs, once each.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
+import sys
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -14,8 +18,11 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import Goal, Row, Section, Settings, Spread, alternate, quotient, spaced
 from secagg import MaskedSum, MeanSpec, new_session_id
+from secagg.masked.assumptions import Assumptions
+from secagg.wire import carries_vector
 
 N_CLIENTS = 10
+SPARSE = Assumptions(corruption=0.05, dropout=0.05)
 RESNET_18 = 11_191_242
 """Numbers of torchvision's ResNet-18 with ten classes."""
 
@@ -39,18 +46,43 @@ def means(settings: Settings) -> Iterator[Row]:
 
 
 class _Ours:
-    """A whole round of masked sessions; the CPU seconds of one client, its encoding included."""
+    """A whole round of masked sessions; the CPU seconds of one client, its encoding included.
 
-    def __init__(self, update: NDArray[np.float32], entry_bytes: int) -> None:
-        headroom = (N_CLIENTS - 1).bit_length() + 1  # as a carried scale has it
-        exponent = math.frexp(float(np.abs(update).max()))[1] + headroom
+    Args:
+        update: of each client.
+        entry_bytes: bytes a number.
+        n_clients: size of the cohort.
+        is_sparse: whether on the sparsest graph of ``SPARSE``.
+        is_alone: whether the round ends with the first client's vector.
+    """
+
+    def __init__(
+        self,
+        update: NDArray[np.float32],
+        entry_bytes: int,
+        *,
+        n_clients: int = N_CLIENTS,
+        is_sparse: bool = False,
+        is_alone: bool = False,
+    ) -> None:
+        exponent = math.frexp(n_clients * float(np.abs(update).max()))[1]  # as a carried scale has it
         self._update, shapes = update, (("w", update.shape),)
-        self._spec = MeanSpec(shapes=shapes, exponents=(exponent,), n_clients=N_CLIENTS, entry_bytes=entry_bytes)
+        self._spec = MeanSpec(shapes=shapes, exponents=(exponent,), n_clients=n_clients, entry_bytes=entry_bytes)
+        self._is_sparse, self._is_alone = is_sparse, is_alone
         self.bytes_up, self.error = 0, 0.0
 
+    def _sum(self) -> MaskedSum:
+        layout, parties = self._spec.layout, tuple(range(1, self._spec.n_clients + 1))
+        if not self._is_sparse:
+            return MaskedSum(layout=layout, clients=parties, session_id=new_session_id())
+        seed = np.random.default_rng(0).bytes(32)
+        return MaskedSum.planned(
+            layout=layout, clients=parties, session_id=new_session_id(), assumptions=SPARSE, graph_seed=seed
+        )
+
     def __call__(self) -> float:
-        parties = tuple(range(1, N_CLIENTS + 1))
-        sum_ = MaskedSum(layout=self._spec.layout, clients=parties, session_id=new_session_id())
+        sum_ = self._sum()
+        parties = sum_.clients
         server, seconds = sum_.server(), dict.fromkeys(parties, 0.0)
         clients = {party: sum_.client(party, lambda: self._spec.vector({"w": self._update})) for party in parties}
         requests: dict[int, Any] = dict.fromkeys(parties)
@@ -60,6 +92,8 @@ class _Ours:
                 said = clients[party].start() if request is None else clients[party].receive(request)
                 seconds[party] += time.process_time() - started
                 self.bytes_up = max(self.bytes_up, len(said or b""))
+                if self._is_alone and carries_vector(said or b""):
+                    return seconds[party]
                 server.receive(party, said or b"")
             requests = dict(server.close_round())
         assert server.result is not None
@@ -88,6 +122,25 @@ def _rms(found: NDArray[Any], true: NDArray[Any]) -> float:
     return float(np.sqrt(np.mean((found - true) ** 2)))
 
 
+def alone(n_clients: int) -> None:
+    """Print the CPU seconds of one client among so many; the others only set up."""
+    from benchmarks.secaggplus import flowers_round
+
+    update = (1e-3 * np.random.default_rng(0).standard_t(4, RESNET_18)).astype(np.float32)
+    kinds = [(entry_bytes, is_sparse) for is_sparse in (False, True) for entry_bytes in (3, 2)]
+    for entry_bytes, is_sparse in kinds:
+        ours = _Ours(update, entry_bytes, n_clients=n_clients, is_sparse=is_sparse, is_alone=True)
+        print(f"ours, {entry_bytes} bytes, {'sparse' if is_sparse else 'complete'}: {ours():.3f}", flush=True)
+    nodes = range(1, n_clients + 1)
+    weights = dict.fromkeys(nodes, 1000)
+    done = flowers_round(
+        {node: [update] for node in nodes},
+        weights,
+        is_gone=lambda node, stage: node != 1 and stage == "collect_masked_vectors",
+    )
+    print(f"Flower, complete: {done.client_seconds[1]:.3f}")
+
+
 MEANS = Section(
     letter="j",
     title="What does a client of a secure mean cost beside Flower's SecAgg+?",
@@ -97,3 +150,6 @@ MEANS = Section(
     "of one client (the median of ten) over ours.",
     run=means,
 )
+
+if __name__ == "__main__":
+    alone(int(sys.argv[1]))

@@ -32,6 +32,8 @@ html_theme = "furo"
 html_title = f"{project} {release}"
 html_copy_source = False
 html_show_sphinx = False
+html_static_path = ["_static"]
+html_css_files = ["wrap.css"]
 
 # Local links: a page, heading or file that is not there fails the strict build. Links to other hosts are looked up by
 # `python -m sphinx -b linkcheck docs build/linkcheck`, by hand: CI does not run it, since it has no network.

@@ -89,7 +89,7 @@ class FileStore:
             SnapshotError: another process changed the file since this store read or wrote it.
         """
         fresh = self.path.with_name(self.path.name + ".new")
-        with _locked(self.path.parent) as folder:
+        with locked(self.path.parent) as folder:
             if self._known not in (None, _hash(self._read())):
                 raise SnapshotError(
                     f"{self.path.name} was changed by another process, which went on with this session; this one "
@@ -115,11 +115,16 @@ def _hash(record: bytes | None) -> bytes:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[int]:
-    """Lock the folder and yield its descriptor."""
+def locked(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """Open a file or folder, lock it against other processes, and yield its descriptor.
+
+    Args:
+        path: of a local disk of a POSIX system.
+        flags: of ``os.open``.
+    """
     import fcntl  # POSIX alone; a store of one's own needs none of it
 
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(path, flags)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor

@@ -5,7 +5,7 @@ A sum uses its encoder to encode a client's vector, to add encoded vectors, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -19,7 +19,7 @@ from secagg.errors import (
     SumOutOfBoundsError,
 )
 from secagg.ring import RingVector
-from secagg.sessions import ClientSession, PartyId
+from secagg.sessions import ClientSession, FailureSession, PartyId
 from secagg.sums import NO_SECRETS, CoalitionView, PartySecrets
 from secagg.wire import MessageType, Reader
 
@@ -146,9 +146,9 @@ class Encoder:
             f"  a total holds at least {config.survivors_needed} clients, else none is released",
         ]
 
-    def encode(self, vector: RingVector, config: EncodedSum) -> bytes:
-        """Return the encoded vector."""
-        return vector.to_bytes()
+    def encode(self, vector: RingVector, config: EncodedSum) -> Sequence[memoryview]:
+        """Return the encoded vector, in parts that are copied only once: into their message."""
+        return vector.parts()
 
     def begin(self, config: EncodedSum) -> RunningSum:
         """Return an empty running sum."""
@@ -161,6 +161,22 @@ class Encoder:
             ConfigurationError: ``party`` is not one of them.
         """
         raise ConfigurationError(f"a {config.name} sum has no helpers; party {party} has no part in it")
+
+    def agrees_first(self, config: EncodedSum) -> bool:
+        """Return whether a helper agrees to the survivors before it is given their sum."""
+        return False
+
+    def failure(self, config: EncodedSum, secrets: PartySecrets) -> FailureSession | None:
+        """Return the server's session that certifies a failure; None where nobody can."""
+        return None
+
+    def check_failure(self, config: EncodedSum, proof: bytes) -> None:
+        """Refuse: nobody certifies a failure.
+
+        Raises:
+            RemoteProtocolError: always.
+        """
+        SumConfig.check_failure(config, proof)
 
     def opened(self, config: EncodedSum, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
         """Return the ring words of a client's upload that a coalition can decode; None if it saw no upload."""
@@ -213,3 +229,15 @@ class EncodedSum(SumConfig):
     ) -> ClientSession:
         """Create the key holder's session; it uses no ``entropy``."""
         return self.encoder.helper(self, party, secrets)
+
+    def failure(self, *, secrets: PartySecrets = NO_SECRETS) -> FailureSession | None:
+        """Create the server's session in which the key holder certifies a failure; None where it cannot."""
+        return self.encoder.failure(self, secrets)
+
+    def check_failure(self, proof: bytes) -> None:
+        """Verify a proof that no total of this sum is released.
+
+        Raises:
+            RemoteProtocolError: the key holder did not sign the failure.
+        """
+        self.encoder.check_failure(self, proof)

@@ -91,6 +91,7 @@ class HelperMissingError(SecureSumError):
     Args:
         missing: the helpers or key holders that did not answer, or were excluded.
         needed: number that must answer; None for all.
+        n_more: how many of the missing must answer; None for all.
         advice: as in ``TooFewSurvivorsError``.
     """
 
@@ -99,9 +100,10 @@ class HelperMissingError(SecureSumError):
         *,
         missing: tuple[int, ...],
         needed: int | None = None,
+        n_more: int | None = None,
         advice: str = "Reach them and start a new session",
     ) -> None:
-        self.missing, self.needed = missing, needed
+        self.missing, self.needed, self.n_more = missing, needed, len(missing) if n_more is None else n_more
         who = "every helper" if needed is None else f"{needed} helpers"
         super().__init__(
             f"{who} must answer, and {', '.join(map(str, missing))} did not; no total is released. {advice}"

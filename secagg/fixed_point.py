@@ -7,7 +7,8 @@ is exact. Before that x is clipped to [-2^exponent, 2^exponent], and clipped num
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
@@ -43,8 +44,11 @@ _WANTED = {
     NUMBER: "a number of at most 64 bits",
 }
 
-_CHUNK = 1 << 18
+_CHUNK = 1 << 16
 """Numbers that are rounded at once, so that intermediate arrays stay in the cache."""
+
+_CHANCE_BITS = 32
+"""Bits of a fraction that stochastic rounding compares with as many random ones."""
 
 
 def check_shapes(shapes: Shapes) -> None:
@@ -142,8 +146,8 @@ def as_array(name: str, values: Any) -> NDArray[Any]:
         ) from error
 
 
-def take_arrays(arrays: Mapping[str, Any], shapes: Shapes, kinds: Sequence[str]) -> list[NDArray[Any]]:
-    """Return a client's arrays in the order of the shapes, checked.
+def take_arrays(arrays: Mapping[str, Any], shapes: Shapes, kinds: Sequence[str]) -> Iterator[NDArray[Any]]:
+    """Yield a client's arrays in the order of the shapes, checked. Each is asked for when it is its turn.
 
     Args:
         arrays: by name; whatever ``numpy.asarray`` reads.
@@ -162,7 +166,6 @@ def take_arrays(arrays: Mapping[str, Any], shapes: Shapes, kinds: Sequence[str])
             f"arrays and metrics must be those that were agreed on: missing {missing[:10]}, unknown {unknown[:10]}. "
             "Give exactly the agreed ones"
         )
-    taken = []
     for (name, shape), kind in zip(shapes, kinds, strict=True):
         array = as_array(name, arrays[name])
         if array.shape != shape:
@@ -172,8 +175,7 @@ def take_arrays(arrays: Mapping[str, Any], shapes: Shapes, kinds: Sequence[str])
                 f"{name!r}: the type needed is {_WANTED[kind]}, not {array.dtype}; convert it, or have all clients "
                 "leave it out. A mean takes real numbers alone, a sum (ArraySumSpec) whole ones too"
             )
-        taken.append(array)
-    return taken
+        yield array
 
 
 def check_total(total: IntVector, layout: Layout) -> None:
@@ -230,6 +232,15 @@ def rounding_error(rounding: Rounding) -> Fraction:
     return Fraction(1, 2) if rounding == "nearest" else Fraction(1)
 
 
+def rounded_up(bound: float) -> str:
+    """Return a bound in three digits, which are no less than it.
+
+    >>> rounded_up(0.012341)
+    '0.0124'
+    """
+    return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(bound)):.3g}"
+
+
 def draws_of(rounding: Rounding, entropy: Entropy) -> Entropy | None:
     """Return what ``encode`` draws for one vector; None for ``nearest``.
 
@@ -269,23 +280,50 @@ def encode(
         InvalidVectorError: a number is NaN or infinite.
     """
     flat, clip, clipped = np.ascontiguousarray(values).reshape(-1), 2.0**exponent, 0
+    # One multiplication by weight and step: a power of two is exact, so it rounds as w x alone does.
+    factor = math.ldexp(float(weight), shift)
+    is_narrow = math.ldexp(factor, exponent) < 1 << (63 - _CHANCE_BITS)
     for start in range(0, flat.size, _CHUNK):
-        numbers = flat[start : start + _CHUNK].astype(np.float64)
-        if not np.isfinite(numbers).all():
-            n_bad = int(np.count_nonzero(~np.isfinite(flat)))
-            raise InvalidVectorError(
-                f"{name!r}: {n_bad} of {flat.size} numbers are NaN or infinite, and a mean over them would be so for "
-                "everybody; nothing was sent. Repair the model, or leave this client out of the round"
-            )
-        clipped += int(np.count_nonzero(np.abs(numbers) > clip))
-        np.clip(numbers, -clip, clip, out=numbers)
-        numbers *= weight
-        exact = np.ldexp(numbers, shift)
+        numbers, integers = flat[start : start + _CHUNK].astype(np.float64), out[start : start + _CHUNK]
+        if not -clip <= numbers.min() <= numbers.max() <= clip:  # of NaN all is false
+            clipped += _clip(numbers, clip, name, flat)
         if draws is None:
-            out[start : start + numbers.size] = np.rint(exact)
+            numbers *= factor
+            integers[...] = np.rint(numbers, out=numbers)
+            continue
+        drawn = np.frombuffer(draws(4 * numbers.size), dtype="<u4")
+        if is_narrow:
+            # The integer and its fraction in one word: it exceeds the next integer where the fraction exceeds the draw.
+            numbers *= math.ldexp(factor, _CHANCE_BITS)
+            integers[...] = np.rint(numbers, out=numbers)
+            integers -= drawn
+            integers += (1 << _CHANCE_BITS) - 1
+            integers >>= _CHANCE_BITS
         else:
-            whole = np.floor(exact)
-            chances = np.rint(np.ldexp(exact - whole, 32))
-            drawn = np.frombuffer(draws(4 * numbers.size), dtype="<u4")
-            out[start : start + numbers.size] = whole + (drawn < chances)
+            numbers *= factor
+            whole = np.floor(numbers)
+            integers[...] = whole + (drawn < np.rint(np.ldexp(numbers - whole, _CHANCE_BITS)))
     return clipped
+
+
+def _clip(numbers: FloatArray, clip: float, name: str, whole: NDArray[Any]) -> int:
+    """Clip numbers in place and return how many were beyond the clip.
+
+    Args:
+        numbers: part of an array.
+        clip: largest absolute value.
+        name: of the array; with ``whole`` for the error.
+        whole: the array.
+
+    Raises:
+        InvalidVectorError: a number is NaN or infinite.
+    """
+    if not np.isfinite(numbers).all():
+        n_bad = int(np.count_nonzero(~np.isfinite(whole)))
+        raise InvalidVectorError(
+            f"{name!r}: {n_bad} of {whole.size} numbers are NaN or infinite, and a mean over them would be so for "
+            "everybody; nothing was sent. Repair the model, or leave this client out of the round"
+        )
+    n_beyond = int(np.count_nonzero(np.abs(numbers) > clip))
+    np.clip(numbers, -clip, clip, out=numbers)
+    return n_beyond

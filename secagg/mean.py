@@ -7,10 +7,10 @@ sum also holds the weights, exactly, so the mean is (sum of w x) / (sum of w) wi
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any
 
@@ -39,6 +39,7 @@ from secagg.fixed_point import (
     finest_scale,
     for_each_array,
     room_of,
+    rounded_up,
     rounding_error,
     shapes_of,
     size_of,
@@ -59,7 +60,7 @@ GROWTH = 2
 """Bits by which a scale grows after a round that clipped some of its array's numbers."""
 
 SHRINKAGE = 1
-"""Most bits by which a scale shrinks after a round."""
+"""Most bits by which a scale that was carried shrinks after a round."""
 
 _FLOAT_ERROR = Fraction(1, 16)
 """Twice what all float64 roundings can be together, in steps of the sum, where everybody survives, so the bound may
@@ -111,6 +112,7 @@ class MeanSpec:
             as much as they should. ``nearest`` has half the bound and loses them in every round. A stochastic vector
             differs each time it is made: make it once for a session.
         metrics: names of numbers that are averaged too. A plain training loop sends them in the clear.
+        is_carried: whether the exponents follow from a mean (``next_round``), and are no clip that somebody stated.
         layout: of the sum.
 
     Raises:
@@ -130,6 +132,7 @@ class MeanSpec:
     entry_bytes: int = 3
     rounding: Rounding = "stochastic"
     metrics: tuple[str, ...] = ()
+    is_carried: bool = False
     layout: Layout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -264,8 +267,8 @@ class MeanSpec:
         ]
         for name, _, exponent, _ in self._fields:
             clip = f"{2.0**exponent:.3g}"
-            better = f" whatever the weights, {_rounded_up(heaviest[name])} where all are {self.max_weight}"
-            bound = f"error at most {_rounded_up(worst[name])}" + (better if self.max_weight > 1 else "")
+            better = f" whatever the weights, {rounded_up(heaviest[name])} where all are {self.max_weight}"
+            bound = f"error at most {rounded_up(worst[name])}" + (better if self.max_weight > 1 else "")
             lines.append(f"  {name}: clipped to [-{clip}, {clip}]; {bound}")
         return "\n".join(lines)
 
@@ -299,10 +302,10 @@ class MeanSpec:
             raise InvalidVectorError(
                 f"weight must be a whole number of 1 to max_weight {self.max_weight}, not {weight!r}; {advice}"
             )
-        taken = [
-            *take_arrays(arrays, self.shapes, [REAL] * len(self.shapes)),
-            *take_arrays(metrics or {}, tuple((name, ()) for name in self.metrics), [NUMBER] * len(self.metrics)),
-        ]
+        taken = itertools.chain(
+            take_arrays(arrays, self.shapes, [REAL] * len(self.shapes)),
+            take_arrays(metrics or {}, tuple((name, ()) for name in self.metrics), [NUMBER] * len(self.metrics)),
+        )
         draws = draws_of(self.rounding, entropy)
         vector, clipped, place = np.empty(self.layout.size, dtype=np.int64), [], 0
         for (name, _, exponent, shift), array in zip(self._fields, taken, strict=True):
@@ -375,33 +378,32 @@ class MeanSpec:
         Nothing but the released mean and its counts is asked, so the new scales tell nobody more than these do. Each
         client computes them itself from what it was given, and its sum admits no others.
 
-        A scale becomes the largest absolute number of an array's mean, with headroom. If numbers of the array were
-        clipped it grows by at least two bits. It shrinks by at most one bit a round: large updates that cancel in one
-        mean are clipped, and counted, only after some rounds. An array whose mean is all zeros keeps its scale.
+        A scale becomes the largest absolute number of an array's mean, its error bound included, times the number of
+        clients: one client of average weight may have made that number alone. A lighter one that did so, and updates
+        that cancel in the mean, are clipped, and counted. If numbers of the array were clipped, its scale grows by at
+        least two bits. A stated clip gives way at once; a scale that was carried shrinks by at most one bit a round.
+        An array whose mean is all zeros keeps its scale.
 
         Args:
             mean: of this round, as it was computed: in float64.
-            headroom: bits between the mean's largest number and the next clip; None for those of the
-                mean's total weight and one more, so that one client of weight 1 alone may have made that number. Fewer
+            headroom: bits between the mean's largest number and the next clip, in place of the number of clients. Fewer
                 bits are more exact and clip more.
             entry_bytes: of the next round; None for those of this one.
 
         >>> spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=2, entry_bytes=4)
         >>> total = sum(spec.vector({"w": np.array([0.3, 0.1])}) for _ in range(2))
         >>> spec.exponents, spec.next_round(spec.mean(SumResult(total=total, survivors=(1, 2)))).exponents
-        ((3,), (2,))
+        ((3,), (0,))
         """
-        spare = (mean.weight - 1).bit_length() + 1 if headroom is None else headroom
+        factor, spare = (len(mean.survivors), 0) if headroom is None else (1, headroom)
         exponents = []
         for (name, _), exponent in zip(self.shapes, self.exponents, strict=True):
-            largest = float(np.abs(mean.arrays[name]).max())
-            following = exponent if largest == 0 else max(math.frexp(largest)[1] + spare, exponent - SHRINKAGE)
+            following, largest = exponent, float(np.abs(mean.arrays[name]).max())
+            if largest:
+                following = math.frexp(factor * (largest + mean.error_bound[name]))[1] + spare
+            if self.is_carried:
+                following = max(following, exponent - SHRINKAGE)
             if name in mean.clipped:
                 following = max(following, exponent + GROWTH)
             exponents.append(min(max(following, LOWEST), HIGHEST))
-        return replace(self, exponents=tuple(exponents), entry_bytes=entry_bytes or self.entry_bytes)
-
-
-def _rounded_up(bound: float) -> str:
-    """Return a bound in three digits, which are no less than it."""
-    return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(bound)):.3g}"
+        return replace(self, exponents=tuple(exponents), entry_bytes=entry_bytes or self.entry_bytes, is_carried=True)

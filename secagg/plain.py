@@ -9,13 +9,13 @@ from secagg.config import max_colluding_clients, two_thirds
 from secagg.costs import PartyCost
 from secagg.encoder import EncodedSum, RunningSum
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import ConfigurationError
+from secagg.errors import ConfigurationError, RemoteProtocolError
 from secagg.one_shot import OneShotClient
 from secagg.ring import RingVector
 from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import ClientInput, ClientSession, PartyId, ServerSession
 from secagg.sums import CLIENT_ROLE, NO_SECRETS, CoalitionView, Guarantee, PartySecrets, Upload
-from secagg.wire import MessageType, Reader
+from secagg.wire import MessageType, Reader, read_parties, write_parties
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +119,9 @@ class PlainClient(OneShotClient):
         """Return the message with the encoded vector."""
         config, vector = self._config, self._vector()
         self._ask_consent(None)
-        payload = config.encoder.encode(vector, config)
+        encoded = config.encoder.encode(vector, config)
         self._mark_sent()
-        return self._seal_message(config.encoder.input_type, payload)
+        return self._seal_message(config.encoder.input_type, b"", vector=encoded)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -147,6 +147,9 @@ class PlainServer(ServerRounds[PlainServerState]):
             frame = self._due(round_, sender, message)
             if round_.answer is MessageType.DECRYPTED_SUM:
                 self._kept.sum.add_decrypted(Reader(frame.payload, peer=sender))
+            elif round_.answer is MessageType.SURVIVOR_SET:
+                if read_parties(Reader(frame.payload, peer=sender)) != self._kept.survivors:
+                    raise RemoteProtocolError("it agreed to other survivors than it was asked for", peer=sender)
             else:
                 self._kept.sum.add(frame.payload, peer=sender)
             round_.accept(sender)
@@ -154,27 +157,32 @@ class PlainServer(ServerRounds[PlainServerState]):
     def close_round(self) -> Mapping[PartyId, bytes]:
         """Ask the key holder, if there is one; then release the total over the clients that answered.
 
+        With identities it is asked twice: first whether it agrees to the survivors, then for their decrypted sum.
+
         Raises:
             TooFewSurvivorsError: too few clients sent a vector.
             HelperMissingError: the key holder has not answered.
             SumOutOfBoundsError: the total exceeds its bound.
         """
         with self._closing() as round_:
-            if round_.answer is not MessageType.DECRYPTED_SUM:
-                decryption_request = self._decryption_request(round_)
-                if decryption_request is not None:
-                    return decryption_request
+            config = self._config
+            is_first = round_.answer is config.encoder.input_type
+            if is_first:
+                round_.need(config.survivors_needed)
+                self._kept.survivors = tuple(sorted(round_.answered))
             else:
                 round_.need_all()
+            if is_first and config.encoder.agrees_first(config):
+                asked = write_parties(self._kept.survivors)
+                return self._ask(MessageType.SURVIVOR_SET, asked, MessageType.SURVIVOR_SET)
+            if round_.answer is not MessageType.DECRYPTED_SUM:
+                request = self._kept.sum.decryption_request(self._kept.survivors)
+                if request is not None:
+                    return self._ask(MessageType.DECRYPTION_REQUEST, request, MessageType.DECRYPTED_SUM)
             return self._end(self._kept.sum.words, self._kept.survivors)
 
-    def _decryption_request(self, round_: Round) -> Mapping[PartyId, bytes] | None:
-        config = self._config
-        round_.need(config.survivors_needed)
-        self._kept.survivors = tuple(sorted(round_.answered))
-        decryption_request = self._kept.sum.decryption_request(self._kept.survivors)
-        if decryption_request is None:
-            return None
-        (holder,) = config.helpers
-        self._kept.round = Round.of(MessageType.DECRYPTED_SUM, config.helpers)
-        return {holder: self._seal_message(MessageType.DECRYPTION_REQUEST, decryption_request, holder)}
+    def _ask(self, type_: MessageType, payload: bytes, answer: MessageType) -> Mapping[PartyId, bytes]:
+        """Open a round of the key holder's answer."""
+        (holder,) = self._config.helpers
+        self._kept.round = Round.of(answer, [holder])
+        return {holder: self._seal_message(type_, payload, holder)}

@@ -176,9 +176,7 @@ class ClientPolicy:
         if self.max_entries < 1:
             raise ConfigurationError(f"a policy takes vectors of at least 1 entry, not {self.max_entries}")
         if self.total_holders < 0:
-            raise ConfigurationError(
-                f"a policy reckons with 0 clients or more that hold totals, not {self.total_holders}"
-            )
+            raise ConfigurationError(f"total_holders must be 0 or more, not {self.total_holders}")
         if not (self.min_security_bits > 0 and self.min_correctness_bits > 0):
             raise ConfigurationError("a policy needs a positive number of bits of security and of correctness")
         if self.min_helpers is not None and self.min_helpers < 1:
@@ -221,7 +219,7 @@ class ClientPolicy:
             )
         if self.total_holders and guarantee.min_survivors < self.total_holders + 2:
             raise PolicyError(
-                f"{self.total_holders} clients are given the totals and take their own parts off: these must hold at "
+                f"{self.total_holders} clients are given the totals and subtract their own parts: totals must hold at "
                 f"least {self.total_holders + 2} clients, and this sum's may hold {guarantee.min_survivors}; ask "
                 "for more survivors, or give totals to fewer"
             )
@@ -283,7 +281,7 @@ class ClientPolicy:
             )
         if guarantee.noise_colluders < tolerated:
             raise PolicyError(
-                f"this site reckons with {tolerated} colluding clients, who know their own shares of the noise; this "
+                f"this site expects {tolerated} colluding clients, who know their own shares of the noise; this "
                 f"sum's shares are sized for {guarantee.noise_colluders}: make them larger"
             )
 

@@ -104,7 +104,7 @@ class ReceiptedSum(ProtocolWrapper):
             )
         if self.signed_by is SignedBy.HELPERS and self.protocol.guarantee.threshold:
             raise ConfigurationError(
-                f"in {self.name} clients take the masks off, so a helper agrees to no total that it could sign; let "
+                f"in {self.name} clients remove the masks, so no helper sees a total that it could sign; let "
                 "clients or the server sign"
             )
 

@@ -123,7 +123,7 @@ class Receipt:
         if party and party not in self.statement.survivors:
             raise ReceiptError(f"the vector of party {party} is not in this total")
         if party and (self.inclusion is None or self.inclusion.party != party):
-            raise ReceiptError(f"this copy does not say where the upload of party {party} is; take that party's own")
+            raise ReceiptError(f"this copy has no path to the upload of party {party}; take that party's own receipt")
         if party and self.inclusion is not None:
             check_path(self.statement, self.inclusion)
 
@@ -131,7 +131,7 @@ class Receipt:
         signed = statement(COUNTERSIGNER_LABEL, *self.statement.parts)
         for party, signature in self.countersignatures.items():
             if not verifies(countersigners.get(party, b""), signature, signed):
-                raise ReceiptError(f"the countersignature of party {party} is forged, or it is nobody who may give one")
+                raise ReceiptError(f"the countersignature of party {party} is forged, or it may not countersign")
         if len(self.countersignatures) < needed:
             raise ReceiptError(
                 f"this total needs {needed} countersignatures of {len(countersigners)} and has "
@@ -233,7 +233,7 @@ def check_evidence(one: Receipt, other: Receipt, server_identity: bytes) -> None
     if one.statement.configuration != other.statement.configuration:
         raise ReceiptError("these receipts are for different sums, each of which may have its own total")
     if one.statement == other.statement:
-        raise ReceiptError("these receipts say the same; there is nothing against the server in them")
+        raise ReceiptError("these receipts agree, so they are no evidence against the server")
 
 
 def upload_tree(uploads: Mapping[PartyId, bytes]) -> tuple[bytes, dict[PartyId, Path]]:

@@ -182,6 +182,11 @@ class FailureSession(Protocol):
         ...
 
     @property
+    def n_more(self) -> int:
+        """Number of answers that the proof still needs."""
+        ...
+
+    @property
     def proof(self) -> bytes:
         """Proof for ``SumProtocol.check_failure``; empty until enough parties have answered."""
         ...

@@ -269,3 +269,10 @@ def write_entries(entries: dict[PartyId, bytes]) -> bytes:
 def write_parties(parties: Iterable[PartyId]) -> bytes:
     """Return the encoding of a list of parties: entries without content."""
     return write_entries(dict.fromkeys(parties, b""))
+
+
+def read_parties(reader: Reader) -> tuple[PartyId, ...]:
+    """Parse a payload that is a list of parties; inverse of ``write_parties``."""
+    parties = tuple(reader.entries(0))
+    reader.end()
+    return parties

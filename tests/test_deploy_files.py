@@ -13,7 +13,9 @@ from support.extras import needs
 ROOT = Path(__file__).resolve().parents[1]
 CONTAINER = (ROOT / "deploy" / "Containerfile").read_text(encoding="utf-8")
 COMPOSE = (ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8")
-HOW_TO = (ROOT / "docs" / "how-to" / "deploy-with-flower.md").read_text(encoding="utf-8")
+HOW_TO = "".join(
+    (ROOT / "docs" / "how-to" / page).read_text(encoding="utf-8") for page in ("try-flower.md", "deploy-with-flower.md")
+)
 
 
 def test_the_image_is_of_this_version_and_holds_locked_versions() -> None:

@@ -41,8 +41,9 @@ LEVELS, SMALL = 40, 64
 """Most improvements of a preconditioner: condition numbers up to some 2^50 a level, and small systems have any."""
 LOWEST = -900
 """Units below 2^LOWEST would leave float64."""
-MIN_COLUMNS, COLUMNS_PART = 16, 64
-"""Columns are refined 16 at a time, or d / 64: their digits, some 80 numbers an entry, then take little over d x d."""
+MIN_COLUMNS, COLUMNS_PART = 16, 32
+"""Columns are refined 16 at a time, or d / 32: their digits, some 80 numbers an entry, then take less than what made
+the inverse, and products are wide enough for BLAS."""
 EXACT_SIZE = 1024
 """Largest system that rational arithmetic decides: some seconds a column."""
 BLOCK_ROWS = 128

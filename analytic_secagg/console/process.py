@@ -17,7 +17,7 @@ FAILED, INTERRUPTED, UNREAD, TERMINATED = 2, 130, 141, 143
 EXIT_CODES = {
     FAILED: "wrong input or a failure",
     INTERRUPTED: "stopped by Ctrl-C",
-    UNREAD: "nobody reads the output any more",
+    UNREAD: "the reader of the output has closed it",
     TERMINATED: "stopped by SIGTERM",
 }
 """Meaning of the exit codes above 1, the same for every command."""

@@ -53,8 +53,9 @@ from analytic_secagg.mean.server import MeanRound
 from analytic_secagg.mean.terms import MeanTerms, Model
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import REASONS, Refusal, UnreachableError, WireError
-from analytic_secagg.site.site_file import SiteFile
+from analytic_secagg.site.site_file import MIN_CHANGE, SiteFile
 from secagg import ClientPolicy, MeanResult, MeanSpec, PartyId, SecureSumError
+from secagg.fixed_point import rounded_up
 
 __all__ = ["MeanTerms", "SecureMean", "SecureMeanMod"]
 
@@ -154,6 +155,7 @@ class SecureMean(Strategy):
         self._round: _Round | None = None
         self._exponents: tuple[int, ...] = ()
         self._numbers: dict[int, dict[str, PartyId]] = {}
+        self._cohorts: list[frozenset[str]] = []
         self._is_outermost = False
         self._explained = ""
 
@@ -185,7 +187,9 @@ class SecureMean(Strategy):
         try:
             opened = _Round(arrays, messages, grid, self._timeout)
             self._ask_for_numbers(opened)
-            deliveries = opened.begin(self._terms, self._exponents, self._server, self._numbers)
+            members = opened.take_names(self._server, self._numbers)
+            self._compare_cohort(server_round, frozenset(members))
+            deliveries = opened.begin(self._terms, self._exponents, self._server, members)
         except (SecureSumError, FederationError) as error:
             if isinstance(error, UsageError):
                 raise
@@ -221,8 +225,12 @@ class SecureMean(Strategy):
             )
             return None, None
         _tell(mean)
-        if self._terms.carry_scales and isinstance(opened.secure.spec, MeanSpec):
-            self._exponents = opened.secure.spec.next_round(mean).exponents
+        if isinstance(spec := opened.secure.spec, MeanSpec):
+            following = spec.next_round(mean).exponents
+            if self._terms.carry_scales:
+                self._exponents = following
+            elif max(following) < max(spec.exponents):
+                LOG.info("secure mean: a clip of %.3g would hold the numbers of such a round", 2.0 ** max(following))
         arrays, metrics = self.strategy.aggregate_train(server_round, [opened.reply(mean, self._terms)])
         if arrays is not None:
             arrays.update(opened.whole_numbers)  # which Flower's strategies turn into float64
@@ -241,6 +249,21 @@ class SecureMean(Strategy):
     def summary(self) -> None:
         """Log the summary of the inner strategy."""
         self.strategy.summary()
+
+    def _compare_cohort(self, server_round: int, cohort: frozenset[str]) -> None:
+        """Log why nodes refuse a cohort that is too near to an earlier one; they say so in their own logs alone."""
+        n_changed = min((len(cohort ^ earlier) for earlier in self._cohorts if cohort != earlier), default=MIN_CHANGE)
+        if n_changed < MIN_CHANGE and self._terms.privacy is None:
+            LOG.warning(
+                "secure mean of round %s: this cohort differs from an earlier one by %s clients, whose updates could "
+                "be read off the two means: nodes refuse it unless their owners state a min_change of at most %s. "
+                "Train with the earlier cohort, or with one that differs by at least %s",
+                server_round,
+                n_changed,
+                n_changed,
+                MIN_CHANGE,
+            )
+        self._cohorts.append(cohort)
 
     def _ask_for_numbers(self, opened: _Round) -> None:
         """Learn the numbers in the roster of all nodes that are new. What they state is checked by their signatures."""
@@ -281,35 +304,43 @@ class _Round:
         self.all_nodes = sorted({*self._messages, *grid.get_node_ids()})
         self._node_of: dict[PartyId, int] = {}
 
-    def begin(
-        self,
-        terms: MeanTerms,
-        exponents: tuple[int, ...],
-        server: ServerFile | None,
-        numbers: Mapping[int, Mapping[str, PartyId]],
-    ) -> list[Message]:
-        """Set the mean up; the inner strategy's messages with what clients need to mask.
+    def take_names(self, server: ServerFile | None, numbers: Mapping[int, Mapping[str, PartyId]]) -> list[str]:
+        """Note which node has which name in the plan, and return the names in their order.
+
+        Args:
+            server: the server's file; without it a node's name is its own number.
+            numbers: of each node in the roster, by role.
 
         Raises:
-            UnreachableError: no sampled node is a client, or a helper is missing.
+            UnreachableError: no sampled node is a client.
         """
         named = {node: node for node in self._messages}
         if server is not None:
             named = {node: numbers[node]["client"] for node in named if "client" in numbers.get(node, {})}
-        nodes = dict(sorted((name, node) for node, name in named.items()))
-        if not nodes:
+        self._nodes = dict(sorted((name, node) for node, name in named.items()))
+        if not self._nodes:
             raise UnreachableError("none of the sampled nodes states its number as a client in the roster")
+        self._helpers = {said["helper"]: node for node, said in numbers.items() if "helper" in said}
+        return [str(name) for name in self._nodes]
+
+    def begin(
+        self, terms: MeanTerms, exponents: tuple[int, ...], server: ServerFile | None, members: list[str]
+    ) -> list[Message]:
+        """Set the mean up; the inner strategy's messages with what clients need to mask.
+
+        Raises:
+            UnreachableError: a helper is missing.
+        """
         model = model_of(self._arrays)
         options = digest_of_options(next(iter(self._messages.values())).content)
-        members = [str(name) for name in nodes]
         self.secure = MeanRound(terms, model, options, members=members, exponents=exponents, server=server)
         floats = dict(self.secure.spec.shapes)
         self.whole_numbers = {name: array for name, array in self._arrays.items() if name not in floats}
-        self._node_of = dict(zip(self.secure.parties, nodes.values(), strict=True))
+        self._node_of = dict(zip(self.secure.parties, self._nodes.values(), strict=True))
         if server is None:
             self._node_of |= zip(self.secure.helpers, self.all_nodes, strict=False)
         else:
-            self._node_of |= {said["helper"]: node for node, said in numbers.items() if "helper" in said}
+            self._node_of |= self._helpers
         deliveries = self.secure.set_up(self.ask).items()
         return [self._message(self._node_of[party], TRAIN, self.secure.plan, party, said) for party, said in deliveries]
 
@@ -386,7 +417,7 @@ def as_they_come(grid: Grid, messages: list[Message], timeout: float) -> Iterato
 def _tell(mean: MeanResult) -> None:
     """Log how exact a mean is, and what was clipped."""
     name, bound = max(mean.error_bound.items(), key=lambda item: item[1] if item[0] in mean.arrays else -1)
-    LOG.info("secure mean: %s clients; error at most %.3g (%r)", len(mean.survivors), bound, name)
+    LOG.info("secure mean: %s clients; error at most %s (%r)", len(mean.survivors), rounded_up(bound), name)
     if mean.clipped:
         LOG.warning(
             "secure mean: numbers beyond the clip entered at the clip, so the mean is not that of plain training; "
@@ -403,14 +434,15 @@ class SecureMeanMod:
     show that client. Its session lies in the node's state, with its secrets.
 
     A node whose node-config names a ``site`` (its ``site.toml``) signs what it sends, takes part with the clients and
-    the server of its roster alone, by the policy of that file, and logs its participation beside it for all runs.
+    the server of its roster alone, by the policy of that file, and logs its participation with its query log, for all
+    runs.
 
     Args:
         terms: as the server states them.
         policy: what this client asks of the sum; None takes the site's, and without a site asks for three clients and
             survivors, and for no identities.
         min_change: fewest clients by which the cohorts of two means may differ where they differ at all; 1 permits any
-            change (``analytic_secagg.mean.participation``).
+            change. None takes 3; a site's ``[journal]`` counts where it says more. Private means permit any change.
         ledger: the file that private means are charged to; None takes that of the node's site.
 
     Example:
@@ -423,7 +455,7 @@ class SecureMeanMod:
         terms: MeanTerms,
         *,
         policy: ClientPolicy | None = None,
-        min_change: int = 1,
+        min_change: int | None = None,
         ledger: Path | None = None,
     ) -> None:
         self._terms, self._policy, self._min_change, self._ledger = terms, policy, min_change, ledger

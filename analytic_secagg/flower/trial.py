@@ -73,7 +73,9 @@ def app_settings(folder: Path) -> dict[str, Any]:
     try:
         return dict(read_toml(path)["tool"]["flwr"]["app"]["config"])
     except KeyError as error:
-        raise SiteFileError(f"{path} needs the table [tool.flwr.app.config]; copy the app anew") from error
+        raise SiteFileError(
+            f"{path} needs the table [tool.flwr.app.config]; make the app again with the command app"
+        ) from error
 
 
 def check_address(text: str) -> str:

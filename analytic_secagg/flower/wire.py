@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from analytic_secagg.server.exchange import NodeId, NoReply
+from analytic_secagg.server.exchange import NodeId, NoReply, Transport
 from analytic_secagg.site.errors import REASONS, Refusal, UnreachableError, WireError
 
 CATEGORY = "query."
@@ -67,7 +67,7 @@ def reason_of(code: int) -> str:
     return (_ERRORS | {int(refusal): REASONS[refusal] for refusal in Refusal}).get(code, f"Flower's error {code}")
 
 
-class GridTransport:
+class GridTransport(Transport):
     """Flower's nodes.
 
     Args:

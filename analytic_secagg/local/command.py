@@ -40,7 +40,7 @@ class DemoOptions:
     sites: int = option("sites with rows", partial(whole, at_least=MIN_SITES, at_most=20), default=5, metavar="N")
     dataset: str = option("whose rows", default="breast_cancer", choices=tuple(BUNDLED))
     epsilon: float = option(
-        "noise that lets one run cost so much, of a budget for two runs; 0 for exact totals",
+        "privacy cost of one run, of a budget for two runs; 0 for exact totals",
         partial(number, wanted=f"0 to {LARGEST_EPSILON:g}", fits=lambda value: 0 <= value <= LARGEST_EPSILON),
         default=0.0,
     )

@@ -20,7 +20,7 @@ from typing import Any
 from analytic.errors import AnalyticError
 from analytic_secagg.errors import FederationError
 from analytic_secagg.local.frames import HOST, PING, PING_SECONDS, receive_frame, send_frame
-from analytic_secagg.server.exchange import Answers, NodeId, NoReply
+from analytic_secagg.server.exchange import Answers, NodeId, NoReply, Transport
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.server.run_store import RunStore
 from analytic_secagg.server.server_file import ServerFile
@@ -41,7 +41,7 @@ _Letter = tuple[str, str, bytes, float]
 """A ticket, a kind, a content, and for how many seconds an answer is of use."""
 
 
-class SocketTransport:
+class SocketTransport(Transport):
     """Nodes that hold a connection (``analytic_secagg.server.exchange.Transport``), one thread each.
 
     A node is who its certificate names, and the newest connection of a name counts.

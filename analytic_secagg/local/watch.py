@@ -48,18 +48,18 @@ RECEIPTS = {"masked": "clients", "committee": "helpers"}
 
 STEPS = {
     "ANNOUNCEMENT": "Helpers announce the keys that sites will seal their secrets to",
-    "INVITATION": "Sites are invited, look into their own rules, and answer",
-    "SEED_DELIVERY": "Helpers open what sites sealed to them: where the masks come from",
-    "SURVIVOR_SET": "Helpers sign whose numbers are in the total",
-    "SET_CERTIFICATE": "Helpers see that the others signed the same, and commit to the sum of the masks",
-    "MASK_REQUEST": "Helpers give the sum of the masks, which takes them off the total",
-    "ROSTER": "Sites get each other's keys, and leave sealed shares of their secrets with each other",
+    "INVITATION": "Sites check the proposal against their own rules, and answer",
+    "SEED_DELIVERY": "Helpers open their boxes: the seeds of the masks",
+    "SURVIVOR_SET": "Helpers sign which sites are in the total",
+    "SET_CERTIFICATE": "Helpers verify that the others signed the same, and commit to the sum of the masks",
+    "MASK_REQUEST": "Helpers send the sum of the masks, and the server subtracts it",
+    "ROSTER": "Sites receive each other's keys, and send each other sealed shares of their secrets",
     "SHARE_DELIVERY": "Sites send their masked numbers",
-    "UNMASK_REQUEST": "Sites sign whose numbers are in the total",
-    "SURVIVOR_PROOF": "Sites see that the others signed the same, and give the shares that take masks off",
-    "COUNTERSIGN_REQUEST": "The total is countersigned, so that the server can tell nobody another one",
-    "RECEIPT": "Sites get a receipt of the total",
-    "END": "Everybody forgets this run's secrets and keeps the model",
+    "UNMASK_REQUEST": "Sites sign which sites are in the total",
+    "SURVIVOR_PROOF": "Sites verify that the others signed the same, and send the shares that remove the masks",
+    "COUNTERSIGN_REQUEST": "The total is countersigned, so that the server cannot show anybody another one",
+    "RECEIPT": "Sites receive a receipt of the total",
+    "END": "All parties erase this run's secrets; sites keep the model if there is one",
 }
 """Description of an exchange, by its name in the log."""
 

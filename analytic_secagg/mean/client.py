@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analytic_secagg.errors import FederationError, UsageError
-from analytic_secagg.mean.participation import Participation, ParticipationLog, log_in_file, log_in_state
+from analytic_secagg.mean.participation import Participation, ParticipationLog, log_in_state, log_of_site
 from analytic_secagg.mean.plan import MeanPlan
 from analytic_secagg.mean.terms import MeanTerms, Model, digest_of, floats_of
 from analytic_secagg.modes import MODES
-from analytic_secagg.site.site_file import OwnRole, SiteFile
+from analytic_secagg.site.site_file import MIN_CHANGE, OwnRole, SiteFile
 from secagg import (
     ClientPolicy,
     ClientSession,
@@ -53,7 +54,9 @@ class MeanClient:
         policy: demands on the sum; None takes the site's own, or without a site three clients and survivors.
         site: the node's file; with it messages are signed, and its roster says who may take part. None trusts the
             server not to lie.
-        min_change: fewest clients by which cohorts of successive means may differ (``ParticipationLog``).
+        min_change: fewest clients by which the cohorts of two means may differ where they differ at all; 1 permits any
+            change (``ParticipationLog``). None takes 3; a site's ``[journal]`` counts where it says more. Private
+            means, whose noise covers differences, permit any change.
         ledger: the file that private means are charged to (``secagg.dp.Ledger``); None takes the site's.
 
     Example:
@@ -78,10 +81,11 @@ class MeanClient:
         *,
         policy: ClientPolicy | None = None,
         site: SiteFile | None = None,
-        min_change: int = 1,
+        min_change: int | None = None,
         ledger: Path | None = None,
     ) -> None:
-        self._terms, self._site, self._min_change, self._ledger = terms, site, min_change, ledger
+        self._terms, self._site, self._ledger = terms, site, ledger
+        self._min_change = _least_change(terms, site, min_change)
         self._policy = policy or _default_policy(terms, site)
 
     def answer(self, stage: str, plan: bytes, party: PartyId, content: bytes, state: State) -> bytes:
@@ -141,16 +145,16 @@ class MeanClient:
             UsageError, SecureSumError: an update that is none; which array.
         """
         plan, spec, _ = self._sum(state["plan"])
-        vector = self._vector(spec, floats_of(before), floats_of(after), weight, metrics)
+        vectors = [self._vector(spec, floats_of(before), floats_of(after), weight, metrics)]
         with self._log(state) as log:
             this = Participation(session=plan.session, model=plan.model, clients=plan.members)
             log.check(this)
+            log.note(this)  # before the ledger, or a crash in between looks like a log that forgot the sum
             if isinstance(spec, PrivateMeanSpec):
                 self._open_ledger().charge(spec.release, session_id=bytes.fromhex(plan.session))
-            log.note(this)
         if self._terms.mode == "masked":
-            return self._go_on(content, state, lambda: vector)
-        said = self._session(state, lambda: vector).start()
+            return self._go_on(content, state, vectors.pop)  # so that nobody keeps it once it is masked
+        said = self._session(state, vectors.pop).start()
         forget(state)
         return said or b""
 
@@ -212,7 +216,7 @@ class MeanClient:
     ) -> IntVector:
         if {name: array.shape for name, array in before.items()} != {name: a.shape for name, a in after.items()}:
             raise UsageError("the app must return arrays of the names and shapes that it was sent")
-        updates = {name: np.subtract(after[name], before[name], dtype=np.float64) for name in before}
+        updates = _Updates(before, after)
         if isinstance(spec, PrivateMeanSpec):
             return spec.vector(updates)
         return spec.vector(updates, weight=weight, metrics={name: metrics[name] for name in self._terms.metrics})
@@ -232,7 +236,7 @@ class MeanClient:
     def _log(self, state: State) -> AbstractContextManager[ParticipationLog]:
         if self._site is None:
             return log_in_state(state, self._min_change)
-        return log_in_file(self._site.state.with_name("means.jsonl"), self._min_change)
+        return log_of_site(self._site, self._min_change)
 
     @property
     def _helpers(self) -> tuple[OwnRole, ...]:
@@ -262,6 +266,27 @@ class MeanClient:
         return said or b""
 
 
+class _Updates(Mapping[str, NDArray[np.float64]]):
+    """Differences of two models' arrays, each made when it is asked for.
+
+    Args:
+        before: the model that came.
+        after: the model that was trained, of the same names and shapes.
+    """
+
+    def __init__(self, before: Model, after: Model) -> None:
+        self._before, self._after = before, after
+
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
+        return np.subtract(self._after[name], self._before[name], dtype=np.float64)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._before)
+
+    def __len__(self) -> int:
+        return len(self._before)
+
+
 def forget(state: State) -> None:
     """End the session of this round, whose secrets are forgotten."""
     if "snapshot" in state:
@@ -274,6 +299,14 @@ def _default_policy(terms: MeanTerms, site: SiteFile | None) -> ClientPolicy:
         return ClientPolicy(modes=frozenset({mode}), min_corruption=0.0, min_corrupt_helpers=terms.corrupt_helpers)
     helper = MODES[terms.mode].helper
     return replace(site.policy, helpers=site.roster.listed(helper) if helper is not None else {})
+
+
+def _least_change(terms: MeanTerms, site: SiteFile | None, stated: int | None) -> int:
+    if terms.privacy is not None:
+        return stated or 1
+    if site is None:
+        return MIN_CHANGE if stated is None else stated
+    return max(stated or 1, site.journal.min_change)  # an app, which the server may have written, weakens no owner's
 
 
 def _no_vector() -> IntVector:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
+from analytic_secagg.site.site import Site
+from analytic_secagg.site.site_file import SiteFile
 from secagg.errors import ConsentRefusedError
 
 
@@ -36,11 +36,12 @@ class ParticipationLog:
     are alike: the difference of two means would show these clients' updates.
 
     Args:
-        lines: of JSON, the oldest first; ``log_in_state`` keeps them for a run, ``log_in_file`` for all runs.
+        lines: of JSON, the oldest first; ``log_in_state`` keeps them for a run, ``log_of_site`` for all runs.
         min_change: fewest clients by which cohorts and survivors may differ; 1 permits any difference.
+        keep: stores one further line of a session; once it returns, the line survives a crash.
 
     Example:
-        >>> log = ParticipationLog([], min_change=3)
+        >>> log = ParticipationLog([], min_change=3, keep=lambda session, line: None)
         >>> log.note(Participation(session="01", model="aa", clients=("1", "2", "3", "4")))
         >>> log.check(Participation(session="02", model="bb", clients=("1", "2", "3")))  # doctest: +ELLIPSIS
         Traceback (most recent call last):
@@ -48,8 +49,8 @@ class ParticipationLog:
         secagg.errors.ConsentRefusedError: this cohort differs from that of an earlier mean by 1 clients, ...
     """
 
-    def __init__(self, lines: list[str], *, min_change: int = 1) -> None:
-        self.lines, self._min_change = lines, min_change
+    def __init__(self, lines: Sequence[str], *, min_change: int, keep: Callable[[bytes, str], None]) -> None:
+        self.lines, self._min_change, self._keep = [*lines], min_change, keep
 
     def check(self, wanted: Participation, *, has_begun: bool = False) -> None:
         """Refuse a mean that breaks a rule.
@@ -74,44 +75,37 @@ class ParticipationLog:
             if 0 < n_changed < self._min_change:
                 raise ConsentRefusedError(
                     f"this cohort differs from that of an earlier mean by {n_changed} clients, and their updates could "
-                    f"be read off the two means: change no client, or at least {self._min_change}"
+                    f"be read off the two means: change no client, or at least {self._min_change}, or have the node's "
+                    "owner state a smaller min_change"
                 )
 
     def note(self, one: Participation) -> None:
-        """Add a line, before this node's vector or signature leaves."""
-        self.lines.append(json.dumps(asdict(one)))
+        """Add a line, before this node's vector or signature leaves.
+
+        Raises:
+            SiteFileError: it cannot be stored. Nothing may leave the node then.
+        """
+        line = json.dumps(asdict(one))
+        self._keep(bytes.fromhex(one.session), line)
+        self.lines.append(line)
 
 
 @contextmanager
 def log_in_state(state: MutableMapping[str, Any], min_change: int) -> Iterator[ParticipationLog]:
     """Open the log of a run, which an engine keeps with the node's state."""
-    log = ParticipationLog(list(state.get("log", [])), min_change=min_change)
-    n_before = len(log.lines)
-    yield log
-    if len(log.lines) > n_before:
-        state["log"] = log.lines
+
+    def keep(session: bytes, line: str) -> None:
+        state["log"] = [*state.get("log", []), line]
+
+    yield ParticipationLog(list(state.get("log", [])), min_change=min_change, keep=keep)
 
 
 @contextmanager
-def log_in_file(path: Path, min_change: int) -> Iterator[ParticipationLog]:
-    """Open the log of all runs: a file of lines of JSON, locked, and on the disk before this ends.
+def log_of_site(file: SiteFile, min_change: int) -> Iterator[ParticipationLog]:
+    """Open the log of all runs of a site, which is a part of its query log.
 
     Raises:
-        OSError: the disk took no line, or part of one. Nothing may leave the node then.
+        SiteFileError: the query log was lost, emptied or restored, and its owner has not accepted that.
     """
-    import fcntl  # POSIX only, so that the rest runs anywhere
-
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        log = ParticipationLog(path.read_text(encoding="utf-8").splitlines(), min_change=min_change)
-        n_before = len(log.lines)
-        yield log
-        if added := log.lines[n_before:]:
-            content, size = "".join(f"{line}\n" for line in added).encode(), os.fstat(descriptor).st_size
-            if os.write(descriptor, content) != len(content):
-                os.ftruncate(descriptor, size)
-                raise OSError(f"the disk is full: it took only part of a line of {path}; free space")
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with Site(file).logging_means() as store:
+        yield ParticipationLog(store.means(), min_change=min_change, keep=store.note_mean)

@@ -110,6 +110,7 @@ class MeanTerms:
             max_weight=self.max_weight,
             entry_bytes=self.entry_bytes,
             metrics=self.metrics,
+            is_carried=True,
         )
 
 
@@ -129,5 +130,6 @@ def digest_of(model: Model) -> bytes:
     """Return the hash of every array of a model, which all clients must have received."""
     digest = hashlib.sha256()
     for name, array in model.items():
-        digest.update(repr((name, array.dtype.str, array.shape, array.nbytes)).encode() + array.tobytes())
+        digest.update(repr((name, array.dtype.str, array.shape, array.nbytes)).encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.digest()

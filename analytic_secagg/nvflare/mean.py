@@ -1,11 +1,14 @@
 """NVFlare's FedAvg over a secure mean: a controller, an executor for the rounds' messages, and an output filter.
 
-The training script stays as it is. The server must be semi-honest: over NVFlare a mean has no identities yet.
+The training script stays as it is. With the files of a roster's sites and of its server, named in each host's
+environment, messages are signed; without them the server must be semi-honest.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import queue
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,11 +29,14 @@ from nvflare.app_common.workflows.fedavg import FedAvg
 from nvflare.job_config.defs import FilterType
 
 from analytic_secagg.errors import UsageError
-from analytic_secagg.mean.client import REFUSALS, MeanClient, forget
+from analytic_secagg.mean.client import REFUSALS, WHO, MeanClient, forget
 from analytic_secagg.mean.server import MeanRound
 from analytic_secagg.mean.terms import MeanTerms
+from analytic_secagg.nvflare.executor import SITE_VARIABLE, site_of_client
 from analytic_secagg.nvflare.wire import answer_of, pack
-from analytic_secagg.site.errors import Refusal
+from analytic_secagg.server.server_file import ServerFile
+from analytic_secagg.site.errors import Refusal, UnreachableError
+from analytic_secagg.site.site_file import SITES_VARIABLE
 from secagg import MeanSpec, PartyId
 
 __all__ = ["FilterType", "SecureFedAvg", "SecureMeanExecutor", "SecureMeanFilter"]
@@ -52,19 +58,28 @@ class SecureFedAvg(FedAvg):  # type: ignore[misc]
     Args:
         terms: those of ``MeanTerms`` by name, as the clients state them.
         exchange_seconds: deadline of an exchange of keys, shares or unmasking.
+        identities: whether messages are signed: with the server's file that its host's environment names, and the
+            clients' own ones.
         kwargs: FedAvg's own.
 
     Raises:
         UsageError: a custom aggregator or weights of clients, which need single models.
     """
 
-    def __init__(self, *args: Any, terms: dict[str, Any], exchange_seconds: float = 600.0, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        terms: dict[str, Any],
+        exchange_seconds: float = 600.0,
+        identities: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         if self.aggregator is not None or self.aggregation_weights or self.exclude_vars:
             raise UsageError(
                 "a secure mean has no single models: leave out aggregator, aggregation_weights and exclude_vars"
             )
-        self.terms, self.exchange_seconds = terms, exchange_seconds
+        self.terms, self.exchange_seconds, self.identities = terms, exchange_seconds, identities
         self._terms, self._exponents = terms_of(terms), tuple[int, ...]()
 
     def send_model(self, task_name: str = "train", data: Any = None, targets: Any = None, **options: Any) -> None:
@@ -72,13 +87,42 @@ class SecureFedAvg(FedAvg):  # type: ignore[misc]
         names = sorted(getattr(client, "name", client) for client in targets)
         model = {name: np.asarray(array) for name, array in data.params.items()}
         self._model = model
-        self._mean = MeanRound(self._terms, model, b"", members=names, exponents=self._exponents)
-        everybody = dict(zip([*self._mean.parties, *self._mean.helpers], [*names, *names], strict=False))
-        self._names: dict[PartyId, str] = everybody
+        server = ServerFile.of_host() if self.identities else None
+        self._names: dict[PartyId, str] = {}
+        members = names if server is None else self._listed(names)
+        self._mean = MeanRound(self._terms, model, b"", members=members, exponents=self._exponents, server=server)
+        if server is None:
+            self._names = dict(zip([*self._mean.parties, *self._mean.helpers], [*names, *names], strict=False))
         deliveries = self._mean.set_up(self._ask)
         requests = {self._names[party]: [party, content] for party, content in deliveries.items()}
         data.meta = {**(data.meta or {}), TASK: {"plan": self._mean.plan, "requests": requests}}
         super().send_model(task_name=task_name, data=data, targets=targets, **options)
+
+    def _listed(self, names: list[str]) -> list[str]:
+        """Ask all clients for their numbers in the roster, and return those of a round's clients.
+
+        What they state is checked by their signatures.
+
+        Raises:
+            UnreachableError: none of the round's clients states one.
+        """
+        everybody = sorted({*names, *(client.name for client in self.engine.get_clients())})
+        self._names = dict(enumerate(everybody, 1))
+        asked, found, listed = dict(self._names), dict[PartyId, str](), list[PartyId]()
+        for party, answer in self._ask(WHO, b"", dict.fromkeys(asked, b"")):
+            try:
+                said = {str(role): int(number) for role, number in json.loads(answer).items()}
+            except (ValueError, TypeError, AttributeError):
+                self.warning(f"{asked[party]} states no numbers of a roster")
+                continue
+            if asked[party] not in names:
+                said.pop("client", None)
+            found |= dict.fromkeys(said.values(), asked[party])
+            listed += [said["client"]] if "client" in said else []
+        self._names = found
+        if not listed:
+            raise UnreachableError("none of the round's clients states its number as a client in the roster")
+        return [str(party) for party in sorted({*listed})]
 
     def _aggregate_one_result(self, result: FLModel) -> bool:
         """Add one vector to the sum."""
@@ -145,18 +189,19 @@ class SecureMeanExecutor(Executor):  # type: ignore[misc]
     Args:
         terms: as the server states them.
         train_task: NVFlare's name of the training.
+        min_change: fewest clients by which two cohorts may differ (``MeanClient``); the filter states the same.
     """
 
-    def __init__(self, terms: dict[str, Any], train_task: str = "train") -> None:
+    def __init__(self, terms: dict[str, Any], train_task: str = "train", min_change: int | None = None) -> None:
         super().__init__()
-        self.terms, self.train_task = terms, train_task
+        self.terms, self.train_task, self.min_change = terms, train_task, min_change
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer one message, or refuse and say why in this client's own log only."""
         state = state_of(fl_ctx)
         try:
             stage, plan, party, content = (shareable[name] for name in ("stage", "plan", "party", "content"))
-            return pack(MeanClient(terms_of(self.terms)).answer(stage, plan, party, content, state))
+            return pack(client_of(self.terms, fl_ctx, self.min_change).answer(stage, plan, party, content, state))
         except REFUSALS as error:
             self.log_error(fl_ctx, f"secure mean: refused: {error}")
             forget(state)
@@ -173,7 +218,7 @@ class SecureMeanExecutor(Executor):  # type: ignore[misc]
             asked = dxo.meta[TASK]
             party, content = asked["requests"][fl_ctx.get_identity_name()]
             before = {name: np.array(array) for name, array in dxo.data.items()}
-            MeanClient(terms_of(self.terms)).check(asked["plan"], party, before, b"", state)
+            client_of(self.terms, fl_ctx, self.min_change).check(asked["plan"], party, before, b"", state)
             state["before"], state["content"] = before, content
         except REFUSALS as error:
             self.log_error(fl_ctx, f"secure mean: refused: {error}")
@@ -185,11 +230,12 @@ class SecureMeanFilter(Filter):  # type: ignore[misc]
 
     Args:
         terms: as the server states them.
+        min_change: as the executor states it.
     """
 
-    def __init__(self, terms: dict[str, Any]) -> None:
+    def __init__(self, terms: dict[str, Any], min_change: int | None = None) -> None:
         super().__init__()
-        self.terms = terms
+        self.terms, self.min_change = terms, min_change
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return a result that holds nothing but one string of bytes, or nothing at all where this client refuses."""
@@ -201,8 +247,9 @@ class SecureMeanFilter(Filter):  # type: ignore[misc]
                 after = {name: before[name] + update for name, update in after.items()}
             metrics = dict(trained.meta.get(MetaKey.INITIAL_METRICS) or {})
             weight = trained.meta[MetaKey.NUM_STEPS_CURRENT_ROUND]
-            client = MeanClient(terms_of(self.terms))
-            sent = client.upload(state.pop("content"), before, {**before, **after}, int(weight), metrics, state)
+            sent = client_of(self.terms, fl_ctx, self.min_change).upload(
+                state.pop("content"), before, {**before, **after}, int(weight), metrics, state
+            )
             vector = {TASK: np.frombuffer(sent, dtype=np.uint8)}
         except REFUSALS as error:
             self.log_error(fl_ctx, f"secure mean: refused: {error}")
@@ -210,6 +257,17 @@ class SecureMeanFilter(Filter):  # type: ignore[misc]
         reply = DXO(DataKind.WEIGHTS, data=vector).to_shareable()
         reply.set_header(AppConstants.CURRENT_ROUND, shareable.get_header(AppConstants.CURRENT_ROUND))
         return reply
+
+
+def client_of(terms: Mapping[str, Any], fl_ctx: FLContext, min_change: int | None) -> MeanClient:
+    """Return the node of this client: with a site's file where its host's environment names one.
+
+    Raises:
+        SiteFileError: the file does not read.
+    """
+    is_named = SITE_VARIABLE in os.environ or SITES_VARIABLE in os.environ
+    site = site_of_client(str(fl_ctx.get_identity_name())) if is_named else None
+    return MeanClient(terms_of(terms), site=site, min_change=min_change)
 
 
 def state_of(fl_ctx: FLContext) -> dict[str, Any]:

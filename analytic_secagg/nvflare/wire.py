@@ -13,7 +13,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 
-from analytic_secagg.server.exchange import Answers, NodeId, NoReply
+from analytic_secagg.server.exchange import Answers, NodeId, NoReply, Transport
 from analytic_secagg.site.errors import REASONS, Refusal, WireError
 
 _CONTENT, _REFUSAL = "content", "refusal"
@@ -40,8 +40,8 @@ def answer_of(result: object) -> bytes | NoReply:
     """Return what a client's result says; of an error our own words and never a node's."""
     if not isinstance(result, Shareable):
         return NoReply("its answer is no shareable")
-    if result.get_return_code() != ReturnCode.OK:
-        return NoReply("its NVFlare client could not run the task")
+    if (code := result.get_return_code()) != ReturnCode.OK:
+        return NoReply(_CODES.get(code, "its NVFlare client could not run the task"))
     refusal = result.get(_REFUSAL)
     if refusal is not None:
         return NoReply(next((REASONS[code] for code in Refusal if code == refusal), "it refuses with an unknown code"))
@@ -56,7 +56,17 @@ _TICKET = "secagg_ticket"
 _ENDS = {
     TaskCompletionStatus.TIMEOUT: "no answer before the deadline",
     TaskCompletionStatus.CLIENT_DEAD: "the client is gone",
+    TaskCompletionStatus.ABORTED: "its task was aborted",
+    TaskCompletionStatus.CANCELLED: "its task was cancelled",
 }
+
+_CODES = {
+    ReturnCode.TASK_UNKNOWN: "its NVFlare client has no such task: the job's kit there is another one",
+    ReturnCode.EXECUTION_EXCEPTION: "its executor failed; that client's own log says why",
+    ReturnCode.TASK_ABORTED: "its NVFlare client aborted the task",
+    ReturnCode.UNSAFE_JOB: "its NVFlare client takes the job for unsafe",
+}
+"""Our words for what NVFlare itself says of a client, by its codes."""
 
 
 def node_of(name: str) -> NodeId:
@@ -68,7 +78,7 @@ def node_of(name: str) -> NodeId:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
 
 
-class TaskTransport:
+class TaskTransport(Transport):
     """The clients of one job, each of which fetches its messages as tasks.
 
     Args:
@@ -107,6 +117,10 @@ class TaskTransport:
     def receive(self, ticket: str) -> bytes | NoReply | None:
         """Return the answer to one message, if it is there."""
         return self._answers.take(ticket)
+
+    def name(self, node: NodeId) -> str:
+        """Return the client's name, as NVFlare's own logs do."""
+        return self._names.get(node, str(node))
 
     def _take(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
         self._answers.settle(client_task.task.props[_TICKET], answer_of(client_task.result))

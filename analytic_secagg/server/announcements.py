@@ -77,7 +77,7 @@ def with_announcements(
     if missing := known.missing:
         raise UnreachableError(
             f"{mode.helper.name} {', '.join(map(str, missing))} did not answer; nothing can be sealed to it, and "
-            "no client was asked. Start its node, or read in its log why it declined (the reason stands above), and "
+            "no client was asked. Start its node, or read in its log why it declined (the reason is above), and "
             "run again"
         )
     return question.with_announced(known.said)

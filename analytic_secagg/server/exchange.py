@@ -69,6 +69,10 @@ class Transport(Protocol):
         """Return the answer to one message; None while there is none. It is asked for one at a time."""
         ...
 
+    def name(self, node: NodeId) -> str:
+        """Return what the engine's own logs call a node."""
+        return str(node)
+
 
 class Answers:
     """Answers of one exchange, which an engine's own threads hand in and ``Transport.receive`` takes one at a time.
@@ -146,9 +150,16 @@ class _Round:
     take: Callable[[NodeId, bytes], int]
     asked: int
     ask_again: dict[NodeId, float] = field(default_factory=dict)
+    not_taken: set[NodeId] = field(default_factory=set)
     answered: int = 0
     answered_of_counted: int = 0
     volume: int = 0
+
+    def why(self, node: NodeId, now: float) -> str:
+        """Return why a node that nobody heard from gave no answer until now, when the exchange closes."""
+        if node in self.not_taken:
+            return "the engine has no place for its message: it is not connected"
+        return "no answer before the deadline" if now >= self.ends else "not waited for: enough had answered"
 
     def is_over(self, deadlines: Deadlines, now: float) -> bool:
         """Return whether nobody is worth waiting for any more."""
@@ -218,7 +229,9 @@ class Exchange:
                 advice=self._account(error),
             ) from error
         except HelperMissingError as error:
-            raise HelperMissingError(missing=error.missing, needed=error.needed, advice=self._account(error)) from error
+            raise HelperMissingError(
+                missing=error.missing, needed=error.needed, n_more=error.n_more, advice=self._account(error)
+            ) from error
         except UnreachableError as error:
             raise UnreachableError(f"{error}. {self._account(error)}", n_needed=error.n_needed) from error
 
@@ -234,7 +247,7 @@ class Exchange:
         if isinstance(error, TooFewSurvivorsError):
             return error.came + n_away >= error.needed
         if isinstance(error, HelperMissingError):
-            return any(party in self.node_of and self.is_away(party) for party in error.missing)
+            return sum(party in self.node_of and self.is_away(party) for party in error.missing) >= error.n_more
         return isinstance(error, UnreachableError) and n_away >= error.n_needed
 
     def is_away(self, party: PartyId) -> bool:
@@ -311,6 +324,8 @@ class Exchange:
             if not is_over:
                 self._sleep(POLL_SECONDS)
         missing = {*round_.waiting.values(), *round_.unasked, *round_.ask_again}
+        for node in sorted(missing - self._lost):  # of the others a line says so already
+            self._progress.say("no answer", round=title, **self.named(node), reason=round_.why(node, self._clock()))
         self._lost |= missing
         self._heard -= missing
         self._silent |= dict.fromkeys(missing, (self._number, None))
@@ -335,11 +350,12 @@ class Exchange:
             # The engine has no place for the message, perhaps because the node has not registered again yet.
             not_taken = set(chosen).difference(taken.values())
             round_.ask_again |= dict.fromkeys(sorted(not_taken), now + ASK_AGAIN_SECONDS)
+            round_.not_taken |= not_taken
 
     def named(self, node: NodeId) -> dict[str, object]:
         """Return what the log calls a node: the engine's name, and the parties that answered from there."""
         parties = sorted(party for party, place in self.node_of.items() if place == node)
-        return {"node": str(node)} | ({"parties": parties} if parties else {})
+        return {"node": self._transport.name(node)} | ({"parties": parties} if parties else {})
 
     def _pull(self, ticket: str, round_: _Round) -> None:
         """Take one node's answer, if it is there."""
@@ -414,4 +430,4 @@ class SessionExchange:
     def note(self, node: NodeId, party: PartyId, sent: str, message: bytes) -> None:
         """Note that what a party said was taken, and where it is."""
         self._exchange.node_of[party] = node
-        self._progress.say("party", node=str(node), party=party, sent=sent, bytes=len(message))
+        self._progress.say("party", node=self._exchange.named(node)["node"], party=party, sent=sent, bytes=len(message))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from analytic_secagg.server.exchange import Deadlines, NodeId, SessionExchange
@@ -56,39 +57,29 @@ def run_sum(
     return sum_.resume() if sum_.has_begun else sum_.begin(proposal)
 
 
-def can_certify(proposal: TrainingProposal, server: ServerFile) -> bool:
-    """Return whether a failure of this sum can be certified.
+def failure_of(proposal: TrainingProposal, server: ServerFile) -> FailureSession | None:
+    """Return the session in which a failure of this sum is certified; None where the mode has no proofs.
+
+    It needs nothing of the sum's own session, so that a server which was started again can ask for it.
 
     Raises:
         WireError, ConfigurationError, FederationError: as ``Session.of``.
     """
-    return _failure(proposal, server)[1] is not None
+    return Session.of(proposal, server.roster).protocol.failure(secrets=PartySecrets(identity=server.identity))
 
 
 def certify(
+    failure: FailureSession,
     proposal: TrainingProposal,
     server: ServerFile,
     exchange: SessionExchange,
     deadlines: Deadlines,
     addresses: NodeAddresses,
-) -> bytes:
-    """Return the proof that a sum failed; empty where too few helpers certify it, or the mode has no proofs.
-
-    It needs nothing of the sum's session, so that a server which was started again can ask for it.
-    """
-    protocol, failure = _failure(proposal, server)
-    if failure is None:
-        return b""
-    try:
-        _Rounds(protocol, failure, exchange, deadlines, addresses).request(failure.requests())
-    except DeploymentError:
-        return b""  # the nodes cannot be reached, which is told elsewhere
-    return failure.proof
-
-
-def _failure(proposal: TrainingProposal, server: ServerFile) -> tuple[SumProtocol, FailureSession | None]:
+) -> None:
+    """Ask who can for a proof that a sum failed."""
     protocol = Session.of(proposal, server.roster).protocol
-    return protocol, protocol.failure(secrets=PartySecrets(identity=server.identity))
+    with suppress(DeploymentError):  # the nodes cannot be reached, which is told elsewhere
+        _Rounds(protocol, failure, exchange, deadlines, addresses).request(failure.requests())
 
 
 class _Rounds:
@@ -213,7 +204,8 @@ class GridSum(_Rounds):
         """
         contents = dict.fromkeys(self._exchange.everybody(), write_proposal(proposal))
         n_parties = len(proposal.clients) + len(self._helpers)
-        self._addresses.n_invited = min(len(contents), n_parties)
+        self._addresses.n_invited = max(self._addresses.n_invited, min(len(contents), n_parties))
+        self._store.keep_addresses(self._addresses)  # who is asked now may have to be told how it ends
         deadlines = replace(self._deadlines, of=self._addresses.n_invited, complete=self._is_everybody_here)
         self._exchange.ask("INVITATION", INVITE, contents, self._take_first, deadlines)
         spare = self._protocol.guarantee.helper_dropout_tolerance
@@ -221,7 +213,7 @@ class GridSum(_Rounds):
             raise UnreachableError(
                 f"{len(missing)} of the {len(self._helpers)} helpers did not answer (party "
                 f"{', '.join(map(str, missing))}); without {len(self._helpers) - spare} of them no total can be "
-                "released. Start their nodes, or read in their logs why they declined (a node's reason stands above), "
+                "released. Start their nodes, or read in their logs why they declined (a node's reason is above), "
                 "and run again",
                 n_needed=len(missing) - spare,
             )

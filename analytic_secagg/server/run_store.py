@@ -24,16 +24,13 @@ import numpy as np
 
 from analytic_secagg.site.errors import DeploymentError, RunSettingsError
 from analytic_secagg.site.proposal import TrainingProposal
+from analytic_secagg.site.store import BEGIN
 from secagg import PartyId, SumResult
 from secagg.snapshots import read, write
 
 FILE = "run.sqlite"
 
-PREPARE = """
-PRAGMA locking_mode = EXCLUSIVE;
-PRAGMA synchronous = EXTRA;
-PRAGMA secure_delete = ON;
-BEGIN EXCLUSIVE;
+PREPARE = f"""{BEGIN}
 CREATE TABLE IF NOT EXISTS records (name TEXT PRIMARY KEY, content BLOB);
 PRAGMA user_version = 1;
 COMMIT;
@@ -42,7 +39,7 @@ COMMIT;
 _WAIT_SECONDS = 5.0
 
 _RUN, _BEGAN, _SUM, _ADDRESSES, _SESSION = "run", "began", "sum", "addresses", "session"
-_TOTAL, _FAILED, _ENDED = "total ", "failed", "ended"
+_TOTAL, _FAILED, _PROOF, _ENDED = "total ", "failed", "proof", "ended"
 
 Outcome = tuple[str, str]
 """The kind of the error that a run ended with, and its reason; both empty for a model."""
@@ -71,8 +68,8 @@ class NodeAddresses:
 
     Args:
         node_of: each party's node.
-        n_invited: how many nodes were invited at first, of which every later quorum is a fraction; no more than there
-            are parties, since other nodes have no part.
+        n_invited: how many nodes were invited at first, also by a process before or to the run's sum before; every
+            later quorum is a fraction of it. No more than there are parties, since other nodes have no part.
     """
 
     node_of: dict[PartyId, int] = field(default_factory=dict)
@@ -200,6 +197,11 @@ class RunStore:
         """The error that ended this run, of which the sites may not have been told yet."""
         return self._outcome(_FAILED)
 
+    @property
+    def proof(self) -> bytes:
+        """What certifies that the sum at work failed; empty where nothing does."""
+        return self._load(_PROOF) or b""
+
     def is_of(self, plan: Mapping[str, Any]) -> bool:
         """Return whether the run in this folder has these settings and this roster."""
         return self._load(_RUN) == _canonical(plan)
@@ -225,7 +227,7 @@ class RunStore:
 
     @property
     def addresses(self) -> NodeAddresses:
-        """Where the parties of the last sum were, once its invitation was over."""
+        """Where the parties of the last sum were, once its invitation was over; before, how many nodes were invited."""
         content = self._load(_ADDRESSES)
         if content is None:
             return NodeAddresses()
@@ -262,6 +264,10 @@ class RunStore:
     def fail(self, outcome: Outcome, addresses: NodeAddresses) -> None:
         """Store that the run failed: nothing goes on with the sum at work, whose session is wiped."""
         self._save({_FAILED: json.dumps(outcome).encode(), _ADDRESSES: _written(addresses), _SESSION: None})
+
+    def keep_proof(self, proof: bytes) -> None:
+        """Store what certifies the failure: a site that is away now is told once it is back."""
+        self._save({_PROOF: proof})
 
     def end(self, outcome: Outcome) -> None:
         """Wipe everything but what was run and how it ended."""

@@ -36,9 +36,9 @@ from analytic_secagg.federation import Federation, Step, SumRecord
 from analytic_secagg.modes import find_mode
 from analytic_secagg.run_account import account_of_run, account_of_sum
 from analytic_secagg.server.announcements import with_announcements
-from analytic_secagg.server.exchange import Deadlines, Exchange, SessionExchange, Transport
+from analytic_secagg.server.exchange import Deadlines, Exchange, NodeId, SessionExchange, Transport
 from analytic_secagg.server.grid_series import GridSeries, SeriesOverError
-from analytic_secagg.server.grid_sum import can_certify, certify, run_sum
+from analytic_secagg.server.grid_sum import certify, failure_of, run_sum
 from analytic_secagg.server.progress_log import LOG, ProgressLog
 from analytic_secagg.server.reserve import Reserve
 from analytic_secagg.server.run_settings import RunSettings
@@ -55,6 +55,11 @@ from secagg.errors import SecureSumError, TooFewSurvivorsError
 GO_ON = (
     "start the run again with the same settings once those who gave no answer can be reached, or there is space: it "
     "goes on with the same session"
+)
+
+NOT_ENDED = (
+    "start it again with the settings and the roster that it began with; where a key in that roster is lost, or a "
+    "party does not come back, give it up with the command abandon"
 )
 
 
@@ -116,7 +121,7 @@ def folder_of(run_config: Mapping[str, Any], server: ServerFile, name: str) -> P
     plan = plan_of(RunSettings.of(run_config), server)
     for folder in RunStore.left(server.output):
         with suppress(DeploymentError), RunStore.opened(folder) as store:
-            if store.is_of(plan):
+            if store.is_of(plan) and not store.proof:
                 return folder
     return server.output / name
 
@@ -126,7 +131,7 @@ def _tell_of_failures(server: ServerFile, exchange: Exchange, progress: Progress
     for folder in RunStore.left(server.output):
         with suppress(FederationError, AnalyticError, SecureSumError), RunStore.opened(folder) as store:
             if store.failure is None:
-                progress.say("not ended", run=folder.name, remedy="start it again with the settings that it began with")
+                progress.say("not ended", run=folder.name, remedy=NOT_ENDED)
                 continue
             settings = RunSettings.of({name.replace("_", "-"): value for name, value in store.settings.items()})
             log = ProgressLog(folder / "progress.jsonl", progress.log, goes_on=True)
@@ -242,10 +247,10 @@ class Training:
         try:
             proposal = self._store.proposal
             try:
-                with_proof = proposal is not None and can_certify(proposal, self._server)
+                failure = None if proposal is None else failure_of(proposal, self._server)
             except (FederationError, AnalyticError, SecureSumError):
-                proposal, with_proof = None, False  # what these parties cannot agree to was no sum, nor what none saw
-            is_final = with_proof and isinstance(error, TooFewSurvivorsError)
+                proposal = failure = None  # what these parties cannot agree to was no sum, nor what none saw
+            is_final = failure is not None and isinstance(error, TooFewSurvivorsError)
             if isinstance(error, OutputError | NotStoredError):
                 return self._store.has_asked
             if proposal is not None and not is_final and self._exchange.may_still_end(error):
@@ -256,15 +261,18 @@ class Training:
             self._progress.say("not stored", reason=str(full))
             return True
         if proposal is not None:
-            self._session = proposal.session
-        if proposal is None or not with_proof:
+            self._session, self._failure = proposal.session, self._store.proof
+        if proposal is None or failure is None or self._failure:
             return False
         exchange = SessionExchange(proposal.session, self._exchange, self._progress)
         with self._exchange.accounted():
-            self._failure = certify(proposal, self._server, exchange, self._deadlines, self._addresses)
+            certify(failure, proposal, self._server, exchange, self._deadlines, self._addresses)
+        self._failure = failure.proof
+        with suppress(NotStoredError):  # who is there is told all the same
+            self._store.keep_proof(failure.proof)
         self._progress.say("failure", certified=bool(self._failure))
         known = [party for party in proposal.helpers if party in self._addresses.node_of]  # who joined, and can certify
-        return not self._failure and any(map(self._exchange.is_away, known))
+        return not self._failure and sum(map(self._exchange.is_away, known)) >= failure.n_more
 
     def _take(self, result: SumResult) -> None:
         """Go on with a total, unless the settings' release policy refuses it."""
@@ -323,14 +331,24 @@ class Training:
     def _end(self) -> None:
         """Tell all nodes, lost ones too, that the last session is over, so that they forget its secrets now.
 
-        All get the model, if there is one; those where a party is that the roster names get the totals, too.
+        Who was not there is told of a certified failure when the next run begins, since it frees rows. All get the
+        model, if there is one; those where a party is that the roster names get the totals, too.
         """
         holders = {self._exchange.node_of.get(party) for party in self._server.roster.totals}
         content = {holds: write_end(self._session, self._results(holds), self._failure) for holds in (False, True)}
         seconds = Deadlines(seconds=self._settings.round_seconds)
         contents = {node: content[node in holders] for node in self._exchange.everybody()}
-        self._exchange.ask("END", END, contents, lambda node, answer: 0, seconds)
-        self._is_told = True
+        told = set[NodeId]()
+
+        def take(node: NodeId, answer: bytes) -> int:
+            told.add(node)
+            return 0
+
+        self._exchange.ask("END", END, contents, take, seconds)
+        nodes, n_invited = set(self._addresses.node_of.values()), self._addresses.n_invited
+        self._is_told = not self._failure or (nodes <= told and len(told) >= n_invited)
+        if not self._is_told:
+            self._progress.say("not told", nodes=max(len(nodes - told), n_invited - len(told)))
 
     def _results(self, holds_totals: bool) -> RunResults | None:
         if holds_totals not in self._model:
@@ -380,7 +398,7 @@ class Training:
             proposal = with_announcements(proposal, self._server, exchange, self._deadlines)
         if not goes_on:
             self._store.open_sum(proposal)
-            self._addresses = NodeAddresses()
+            self._addresses = NodeAddresses(n_invited=self._addresses.n_invited)
         self._first = self._first or proposal
         given = (proposal, self._server, exchange, self._deadlines, self._store, self._addresses)
         if not proposal.place:

@@ -144,7 +144,7 @@ def _refused_learner(file: SiteFile, learner: AnalyticLearner[Any]) -> str:
     """Return why the client tries no row on a learner; empty if it does.
 
     A format, a scale or a map of the server's choice shows single rows in a total of all clients, and whether a site's
-    rows fit it shows this site's (docs/explanation/threat-model.md).
+    rows fit it shows this site's (docs/explanation/what-is-not-protected.md).
     """
     agreed = file.configurations
     if file.client is None:

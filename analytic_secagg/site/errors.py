@@ -77,7 +77,7 @@ REASONS = {
 
 REMEDIES = {
     Refusal.DECLINED: "their own logs say why, and a new session is refused alike until that is settled",
-    Refusal.NO_SESSION: "their state was lost, or the session is over; begin a new one",
+    Refusal.NO_SESSION: "their state was lost, a key was replaced, or the session is over; begin a new one",
     Refusal.BAD_MESSAGE: "compare versions",
     Refusal.ABORTED: "their own logs say what was wrong with our messages",
     Refusal.FAILED: "run check-site there",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -27,14 +28,18 @@ class Meant:
         values: numbers, or places of categories; NaN where a value is missing, or where a cell means nothing.
         unknown: the places of cells that mean nothing, with
         texts: their texts, tidy.
+        n_ambiguous: how many cells have a point before three digits that may mark thousands.
     """
 
     values: NDArray[np.float64]
     unknown: tuple[int, ...]
     texts: tuple[str, ...]
+    n_ambiguous: int = 0
 
     __repr__ = shape_repr
 
+
+_GROUPED = re.compile(r"[1-9]\d{0,2}\.\d{3}")
 
 _LARGEST_FRACTION = 2.0**23
 """Beyond it numbers of 32 bits are whole."""
@@ -60,6 +65,7 @@ class Meanings:
         self, name: str, texts: Sequence[str], missing: frozenset[str], reading: Reading, own: ColumnReading
     ) -> None:
         self.number = None if texts else reading.number
+        self.states_marks = bool({"decimal", "thousands"} & reading.model_fields_set)
         self.factor, self.add = own.factor, own.add
         categories = {tidy(category): float(place) for place, category in enumerate(texts)}
         spelt = Counter(map(loose, categories))
@@ -92,7 +98,24 @@ class Meanings:
             values=np.array([math.nan if one is None else one for one in found], dtype=np.float64),
             unknown=unknown,
             texts=tuple(tidy(text_of(cells[place])) for place in unknown),
+            n_ambiguous=self._count_ambiguous(cells),
         )
+
+    def _count_ambiguous(self, cells: Sequence[Any]) -> int:
+        """Count 1.180 beside 950 where nothing else has a point, nobody stated marks, and no number is above 999."""
+        if self.number is None or self.states_marks:
+            return 0
+        texts = Counter(cell for cell in cells if isinstance(cell, str))
+        spelt = {cell: tidy(cell) for cell in texts}
+        pointed = {text for text in spelt.values() if "." in text and self._parsed(text) is not None}
+        whole = {text for text in spelt.values() if text.isdecimal()}
+        is_doubtful = (
+            len(pointed) > 1
+            and all(map(_GROUPED.fullmatch, pointed))
+            and any(len(text) == 3 for text in whole)
+            and all(len(text) <= 3 for text in whole)
+        )
+        return sum(often for cell, often in texts.items() if spelt[cell] in pointed) if is_doubtful else 0
 
     def _of_cell(self, cell: Any) -> float | None:
         if self.number and is_number_cell(cell):

@@ -29,6 +29,7 @@ from secagg.errors import (
     MalformedMessageError,
     RemoteProtocolError,
     SecureSumError,
+    SnapshotError,
 )
 
 
@@ -74,7 +75,7 @@ def _code(error: BaseException) -> Refusal:
         (NoBudgetError, Refusal.NO_BUDGET),
         (DeclinedError, Refusal.NOT_AGREED),
         ((ConsentRefusedError, AnalyticError, PrivacyError, BudgetExceededError, LedgerError), Refusal.DECLINED),
-        (NoSessionError, Refusal.NO_SESSION),
+        ((NoSessionError, SnapshotError), Refusal.NO_SESSION),  # what was sealed under another key opens never again
         ((WireError, MalformedMessageError), Refusal.BAD_MESSAGE),
         ((RemoteProtocolError, LocalProtocolError), Refusal.ABORTED),
     )

@@ -100,7 +100,7 @@ def _write(messages: Messages) -> list[bytes]:
 def _read(parts: list[bytes]) -> dict[int, bytes]:
     parties = [int.from_bytes(part, "big") for part in parts[::2] if len(part) == _PARTY_BYTES]
     if len(parts) != 2 * len(parties) or len(set(parties)) != len(parties) or 0 in parties:
-        raise WireError("a party is a number of 1 to 2^32 - 1 and speaks once")
+        raise WireError("a party is a number of 1 to 2^32 - 1 and is listed once")
     return dict(zip(parties, parts[1::2], strict=True))
 
 

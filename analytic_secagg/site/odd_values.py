@@ -32,6 +32,18 @@ def far_values(there: NDArray[Any]) -> Iterator[tuple[float, int]]:
         values, counted = values[kept], counted[kept]
 
 
+def codes_for_missing(there: NDArray[Any]) -> list[tuple[float, int]]:
+    """Return the public codes for a missing value that lie apart from all other values of a column, with their rows.
+
+    Codes that a measured value may be by chance are none here: -1, and positive ones of two digits or of one row.
+    """
+    return [
+        (value, often)
+        for value, often in far_values(there)
+        if value in MISSING_NUMBERS and (value < -1 or (value > 99 and often > 1))
+    ]
+
+
 def _is_apart(rising: NDArray[np.float64], value: float) -> bool:
     """Test whether the first of some rising values is odd; ``value`` is it with its own sign."""
     gap, others = rising[1] - rising[0], rising[-1] - rising[1]

@@ -94,6 +94,14 @@ class SiteParties:
                 parties[own.party] = self._durable(self._helper(own))
         return parties
 
+    def try_rows(self, rows: ClientRows) -> None:
+        """Refuse rows that the query log would not let into this sum; the store is a copy.
+
+        Raises:
+            ConsentRefusedError: says what was needed, what came and what the owner can do.
+        """
+        query_log_of(self.file, self.store).try_beforehand(self.session.protocol, rows, self._run_place)
+
     def _durable(self, machine: ClientSession) -> DurableClient:
         """Seal a party's state under this site's own key, and store it after each message."""
         party, session = machine.party, self.session.proposal.session

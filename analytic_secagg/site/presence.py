@@ -30,5 +30,5 @@ def check_presence(protocol: SumProtocol, party: PartyId, message: bytes) -> Non
     )
     if frame.type is not MessageType.PRESENCE or frame.payload:
         raise MalformedMessageError(
-            f"a helper says that it is here before it is asked, not {frame.type.name}", peer=party
+            f"a helper must announce itself before anything else, and sent {frame.type.name}", peer=party
         )

@@ -158,7 +158,7 @@ class TrainingProposal:
             pairs = zip(parts[::2], parts[1::2], strict=True)
             known = {int.from_bytes(party, "big"): said for party, said in pairs}
             if parts != list(_parts_of(known)):
-                raise ValueError("announcements stand in the order of their parties, each once")
+                raise ValueError("announcements are ordered by party, each once")
         except (ValueError, OverflowError) as error:
             raise WireError("these bytes are no training proposal") from error
         try:

@@ -155,13 +155,8 @@ class QueryLog:
         noted = self._noted(protocol, None)
         subject = noted.subject
         this = (place.computed, subject, place.has_noise)
-        if not self._store.run("SELECT 1 FROM computations WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this):
-            self._check_tries(subject)
-            is_allowed = not place.has_noise and self._computes_more(noted)
-            if is_allowed:
-                self._take_one_allowed(
-                    "this computes something else of them, and two answers about a row say more than one", subject
-                )
+        if not self._is_computed(place, subject):
+            is_allowed = self._check_computation(noted, place)
             self._store.query_log_head.advance(b"computation", place.computed, subject)
             self._store.run(
                 "INSERT INTO computations VALUES (?, ?, ?, 0, ?, ?, ?)", *this, noted.run, noted.grown, is_allowed
@@ -169,6 +164,39 @@ class QueryLog:
         yield
         self._store.query_log_head.advance(b"made", place.computed, subject)  # a copy from before knows of no vector
         self._store.run("UPDATE computations SET is_made = 1 WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this)
+
+    def try_beforehand(self, protocol: SumProtocol, rows: ClientRows, place: RunPlace) -> None:
+        """Refuse rows as ``note``, ``check``, ``computing`` and ``consent`` would if all clients of a sum are in it.
+
+        Writes into the store as ``note`` does, so give it a copy (``SessionStore.copied``).
+
+        Raises:
+            ConsentRefusedError: as they do.
+        """
+        self.note(protocol, rows, place)
+        self.check(protocol)
+        noted = self._noted(protocol, None)
+        if not self._is_computed(place, noted.subject):
+            self._check_computation(noted, place)
+        is_shown = protocol.guarantee.messages_after_vector > 0
+        self._judge(self._noted(protocol, frozenset(protocol.clients) if is_shown else None), len(protocol.clients))
+
+    def _is_computed(self, place: RunPlace, subject: bytes) -> bool:
+        """Return whether this was made of these rows before."""
+        this = (place.computed, subject, place.has_noise)
+        return bool(
+            self._store.run("SELECT 1 FROM computations WHERE (computed, subject, is_noisy) = (?, ?, ?)", *this)
+        )
+
+    def _check_computation(self, noted: _Entry, place: RunPlace) -> bool:
+        """Return whether to compute this of rows takes one of what the owner allows; refuse it where none is left."""
+        self._check_tries(noted.subject)
+        is_allowed = not place.has_noise and self._computes_more(noted)
+        if is_allowed:
+            self._take_one_allowed(
+                "this computes something else of them, and two answers about a row say more than one", noted.subject
+            )
+        return is_allowed
 
     def _check_tries(self, subject: bytes) -> None:
         """Refuse to touch rows for one thing more where too much came to nothing."""
@@ -288,8 +316,8 @@ class QueryLog:
         )
 
     def sums(self) -> set[bytes]:
-        """Return the digests of the sums for which rows were noted."""
-        return {bytes(digest) for (digest,) in self._store.run("SELECT total FROM vectors")}
+        """Return the digests of the sums for which rows were noted, and the sessions of secure means."""
+        return {bytes(one) for (one,) in self._store.run("SELECT total FROM vectors UNION SELECT session FROM means")}
 
     def accept_loss(self, rows: Iterable[ClientRows], *, is_helper: bool = False, missing: Iterable[bytes] = ()) -> int:
         """Go on after entries were forgotten; return how many there were, as far as the second place says.
@@ -358,16 +386,24 @@ class QueryLog:
         what = (protocol.digest, written, new.subject)
         if self._store.run("SELECT 1 FROM totals WHERE (total, survivors, subject) = (?, ?, ?)", *what):
             return  # this was agreed to, and what was said then perhaps lost
-        earlier = self._earlier(new.subject)
-        is_clean, is_allowed = _adds_nothing(new, [entry for entry in earlier if entry.is_clean]), False
-        if not is_clean and not _continues(new, earlier):
-            reason = self._reason_against(new, earlier, len(protocol.clients))
-            is_clean, is_allowed = not reason, bool(reason) and not self._is_paid(new)
-            if is_allowed:
-                self._take_one_allowed(self._in_words(reason, earlier, len(protocol.clients)), new.subject)
+        is_clean, is_allowed = self._judge(new, len(protocol.clients))
         self._store.query_log_head.advance(*what)
         values = (*what, new.cohort, new.run, new.grown, is_allowed, is_clean)
         self._store.run("INSERT INTO totals VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
+
+    def _judge(self, new: _Entry, n_clients: int) -> tuple[bool, bool]:
+        """Return whether a total is free, and whether it takes one that the owner allows; refuse it where none is left.
+
+        A total that is neither goes on with one that was let pass before.
+        """
+        earlier = self._earlier(new.subject)
+        is_clean, is_allowed = _adds_nothing(new, [entry for entry in earlier if entry.is_clean]), False
+        if not is_clean and not _continues(new, earlier):
+            reason = self._reason_against(new, earlier, n_clients)
+            is_clean, is_allowed = not reason, bool(reason) and not self._is_paid(new)
+            if is_allowed:
+                self._take_one_allowed(self._in_words(reason, earlier, n_clients), new.subject)
+        return is_clean, is_allowed
 
     def _take_one_allowed(self, reason: str, subject: bytes) -> None:
         """Refuse what is not free where the owner allows no more."""
@@ -380,8 +416,8 @@ class QueryLog:
         )
         if used >= self._further_totals:
             raise ConsentRefusedError(
-                f"{reason}. Nothing more is said in this session. Rows that no total holds are free; if this site's "
-                "owner and the other sites' agree to this total, raise further_totals under [journal] "
+                f"{reason}. This site takes no further part in this session. Use new rows; or, if the owners of all "
+                "sites agree to this total, raise further_totals under [journal] "
                 f"({used} of {self._further_totals} are used)"
             )
 
@@ -393,8 +429,8 @@ class QueryLog:
 
     def _in_words(self, reason: str, earlier: list[_Entry], n_clients: int) -> str:
         return (
-            f"these rows, or some of them, are in {len(earlier)} totals already, and a further one is free where "
-            f"what they combine to leaves at least {self._needed(n_clients)} clients: {reason}"
+            f"these rows, or some of them, are in {len(earlier)} totals already, and another total could differ from "
+            f"these by fewer than {self._needed(n_clients)} clients, which would expose them: {reason}"
         )
 
     def _reason_against(self, new: _Entry, earlier: list[_Entry], n_clients: int) -> str:
@@ -402,17 +438,17 @@ class QueryLog:
         if not earlier:
             return ""
         if new.survivors is None:
-            return "a client is not shown who survives here, so nobody can tell"
+            return "a client is not shown who survives in this mode, so it cannot check"
         others = [entry for entry in earlier if not entry.is_comparable(new)]
         if others:
             return (
                 f"{len(others)} earlier ones cannot be compared, since their survivors were not shown, or rows or the "
-                "roster changed in between"
+                "roster changed"
             )
         left = min_difference_size([entry.survivors or () for entry in earlier], new.survivors, owner=_owner)
         if left is None:
-            return "it adds to what the owner allowed before"
-        return "" if left >= self._needed(n_clients) else f"these leave {left}"
+            return "it is based on a total that the owner allowed"
+        return "" if left >= self._needed(n_clients) else f"combined, these leave {left}"
 
     def _needed(self, n_clients: int) -> int:
         """Return the number of clients that every total must leave by this site's policy, colluders subtracted."""

@@ -163,8 +163,8 @@ class QueryLogHead:
             raise SiteFileError(f"{self.path}, the query log's second place, cannot be read: {error}") from error
         if not (match := re.fullmatch(r"(0|[1-9][0-9]{0,17}) ([0-9a-f]{64})\n", text)):
             raise SiteFileError(
-                f"{self.path} must say a count and a head hash, as this site wrote them; bring it back from a copy, or "
-                f"remove it and: {_ACCEPT}"
+                f"{self.path} must hold a count and a head hash, as this site wrote them; bring it back from a copy, "
+                f"or remove it and: {_ACCEPT}"
             )
         return int(match[1]), bytes.fromhex(match[2])
 

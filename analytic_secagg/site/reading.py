@@ -122,9 +122,10 @@ class Reading(StrictModel):
             raise ValueError
         if self.thousands is not None:
             text = text.replace(self.thousands, "")
-        if not math.isfinite(number := float(text.replace(self.decimal, "."))):
+        text = text.replace(self.decimal, ".")
+        if not math.isfinite(number := float(text)):
             raise ValueError
-        return as_float(int(text)) if abs(number) >= _LARGEST_WHOLE and text.lstrip("+-").isdecimal() else number
+        return as_float(Decimal(text)) if abs(number) >= _LARGEST_WHOLE else number
 
 
 _LARGEST_WHOLE = 2.0**53
@@ -139,7 +140,9 @@ def as_float(number: Any) -> float:
         OverflowError: it is beyond float64.
     """
     found = float(number)
-    if isinstance(number, Integral) and abs(found) >= _LARGEST_WHOLE and int(Decimal(repr(found))) != int(number):
+    if not isinstance(number, Integral | Decimal) or abs(found) < _LARGEST_WHOLE or not math.isfinite(found):
+        return found
+    if int(found) != number and Decimal(repr(found)) != number:  # what it is, or is written as
         raise ValueError
     return found
 

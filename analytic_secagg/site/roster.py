@@ -113,7 +113,7 @@ class Roster(StrictModel):
             self.listed(role)
         numbers = Counter(party for _, keys in self._tables() for party in keys)
         if twice := [party for party, times in numbers.items() if times > 1]:
-            raise ValueError(f"every party needs a number of its own; {twice[0]} stands in two tables")
+            raise ValueError(f"every party needs a number of its own; {twice[0]} is in two tables")
         named = [("the server", self.server)]
         named += [(f"party {party}", key) for _, keys in self._tables() for party, key in keys.items()]
         owner: dict[bytes, str] = {}

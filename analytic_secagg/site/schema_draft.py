@@ -19,11 +19,21 @@ from analytic_secagg.site.odd_values import odd_values
 from analytic_secagg.site.offsets import proposed_offset
 from analytic_secagg.site.profile import FEW_ROWS
 from analytic_secagg.site.reading import Reading
-from analytic_secagg.site.table_files import DELIMITED, WORKBOOKS, is_number_cell, lines_of, read_cells, text_of
+from analytic_secagg.site.table_files import (
+    DELIMITED,
+    WORKBOOKS,
+    is_number_cell,
+    lines_of,
+    read_cells,
+    sheets_of,
+    text_of,
+)
 from analytic_secagg.site.table_look import (
     COMMENTS,
     MISSING_NUMBERS,
     MISSING_TEXTS,
+    MOST_LINES,
+    TRUTHS,
     first_bytes,
     is_comment,
     is_number,
@@ -35,19 +45,11 @@ from analytic_secagg.site.table_look import (
 from analytic_secagg.site.table_refusals import NUMBERS, kind_of, marks_of, of_categories, of_numbers
 from analytic_secagg.spelling import loose, tidy
 
-MOST_LINES = 100
-"""Lines in which the names of columns are looked for."""
-
 MOST_CATEGORIES = 20
 """Most categories of a column of texts; one with more is no feature."""
 
 IDENTIFIER = re.compile(r"(.*[\W_])?(id|mrn|pid|uuid|ssn|(patient|record|case|fall|subject)[\W_]*(id|no|nr|number)\.?)")
 """Names of columns that number people, in small letters; a draft leaves them out."""
-
-TRUTHS = frozenset(
-    ["yes", "no", "y", "n", "true", "false", "t", "f", "ja", "nein", "j", "oui", "non", "si", "sí", "0", "1"]
-)
-"""Words for yes and no, loosely spelt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,12 +136,29 @@ def draft(path: Path, target: str) -> Draft:
             *[f"letters are read as {reading.encoding}: see whether they come out right"]
             * (reading.encoding not in ("utf-8", "utf-16", "utf-32")),
             *_notes(columns),
+            *_beside(columns),
         ),
     )
 
 
 def _notes(columns: Iterable[_Drafted]) -> Iterator[str]:
     return (note for column in columns for note in column.notes())
+
+
+def _beside(columns: Sequence[_Drafted]) -> Iterator[str]:
+    """Yield what columns say of one another: copies of the target, and people with several rows."""
+    target = next(column for column in columns if column.is_target)
+    spelt = [loose(str(cell)) for cell in target.cells]
+    for column in columns:
+        if not column.is_target and column.kind != "none" and [loose(str(cell)) for cell in column.cells] == spelt:
+            yield f"{column.name}: the same as {target.name} in all rows, so that nothing is learned; leave it out"
+        if IDENTIFIER.fullmatch(column.name.lower()):
+            counted = Counter(column.cells)
+            if several := sum(often > 1 for cell, often in counted.items() if cell != ""):
+                yield (
+                    f"{column.name}: {several} of its {len(counted)} values are in several rows, visits or measures "
+                    "perhaps; each row counts as a person"
+                )
 
 
 def _with_marks(reading: Reading, kinds: Counter[str]) -> Reading:
@@ -161,8 +180,17 @@ def _contradicting(kinds: Mapping[str, Counter[str]]) -> list[str]:
 
 def _layout(path: Path, target: str, *, escape: Literal["", "\\"] = "") -> Reading:
     if not path.name.lower().endswith(DELIMITED):
-        plain = Reading()
-        return plain if not path.name.lower().endswith(WORKBOOKS) else _with_names(path, plain, target) or plain
+        if not path.name.lower().endswith(WORKBOOKS):
+            return Reading()
+        sheets = sheets_of(path)
+        found = [one for name in sheets if (one := _with_names(path, Reading(sheet=name), target))]
+        if len(found) > 1:
+            raise DataError(
+                f"{path} has the column {target} in the sheets {', '.join(str(one.sheet) for one in found)}: put the "
+                "rows of one table into one sheet, or leave one sheet alone in a copy to draft from"
+            )
+        only = {"sheet": None} if len(sheets) == 1 else {}
+        return found[0].model_copy(update=only) if found else Reading()
     try:
         look = look_at(path)
     except OSError as error:
@@ -261,7 +289,7 @@ def _numbers_in(cells: Sequence[str | float]) -> list[str]:
 def _of_file(path: Path, reading: Reading) -> Iterator[str]:
     yield "[client.reading]"
     plain = Reading()
-    for name in ("separator", "quote", "escape", "decimal", "thousands", "encoding", "skip_lines", "comment"):
+    for name in ("sheet", "separator", "quote", "escape", "decimal", "thousands", "encoding", "skip_lines", "comment"):
         value = getattr(reading, name)
         if value != getattr(plain, name):
             yield f"{name} = {toml(value)}"

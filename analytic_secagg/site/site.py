@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
+from analytic.learner import ClientRows
 from analytic_secagg.modes import find_mode
 from analytic_secagg.site.admission import admit, allowed, check_budget, refuse_extensions
 from analytic_secagg.site.disk import check_state
@@ -221,6 +222,36 @@ class Site:
         """Return the number of totals that this site took part in, and of those that its owner had to allow."""
         with self._store.locked():
             return query_log_of(self._file, self._store).count()
+
+    def try_rows(self, session: Session, rows: ClientRows) -> None:
+        """Refuse rows that the query log would not let into a sum in which all clients are; changes nothing.
+
+        Raises:
+            ConsentRefusedError: says what was needed, what came and what the owner can do.
+            SiteFileError: a sum is at work, or the file does not read.
+        """
+        with self._store.copied() as is_there:
+            if is_there:  # else no row of this site was in a total
+                SiteParties(file=self._file, store=self._store, session=session, now=self._now()).try_rows(rows)
+
+    @contextmanager
+    def logging_means(self) -> Iterator[SessionStore]:
+        """Lock the log of secure means, which lies with the query log and is lost with it.
+
+        Raises:
+            SiteFileError: the query log is not to be trusted, or the disk is full.
+        """
+        with self._serving():
+            yield self._store
+
+    def means(self) -> list[str]:
+        """Return the lines of the log of secure means; changes nothing.
+
+        Raises:
+            SiteFileError: a sum is at work, or the file is damaged.
+        """
+        with self._store.reading() as is_there:
+            return self._store.means() if is_there else []
 
     def look(self, *, check: bool = False) -> tuple[list[LoggedTotal], int] | None:
         """Return the totals that this site has had part in, and how many sessions' secrets are kept; changes nothing.

@@ -36,6 +36,9 @@ from secagg.primitives.identity import IdentityKey
 SITES_VARIABLE = "ANALYTIC_SECAGG_SITES"
 """The environment variable that names the folder of simulated sites; a real node names its file itself."""
 
+MIN_CHANGE = 3
+"""As many clients as the smallest total must have by default: a difference of two means is a total, too."""
+
 ANY = "any"
 """In place of a list of configurations: whatever the server proposes."""
 
@@ -267,17 +270,20 @@ class JournalTable(StrictModel):
     Args:
         further_totals: how many totals, or computations, more. They may give this site, or another one, away.
         refused_tries: how many computations of its rows may have ended in no vector before another one is tried.
+        min_change: fewest clients by which the cohorts of two secure means may differ where they differ at all; 1
+            permits any change (``analytic_secagg.mean.participation``).
         head: the second place of the query log's count and head hash (``analytic_secagg.site.query_log_head``);
             ``state.head`` beside the folder ``state`` where the file names none.
     """
 
     further_totals: Annotated[int, Field(ge=0)] = 0
     refused_tries: Annotated[int, Field(ge=0)] = 3
+    min_change: Annotated[int, Field(ge=1)] = MIN_CHANGE
     head: Place | None = None
 
 
 class SiteFile(StrictModel):
-    """Configuration of a site, which no server can change; docs/how-to/deploy-with-flower.md explains each key.
+    """Configuration of a site, which no server can change; docs/reference/site-files.md explains each key.
 
     Args:
         roster: its copy of the operator's roster.
@@ -441,7 +447,7 @@ class SiteFile(StrictModel):
         if ledger.budget != self.budget:
             raise SiteFileError(
                 f"{self.privacy.ledger} was begun for {ledger.budget} and the site's file says {self.budget}: a budget "
-                "is never changed under what was spent; correct the file, or begin a ledger for rows that nobody spent"
+                "cannot change once it was spent from; correct the file, or begin another ledger for new rows"
             )
         return ledger
 

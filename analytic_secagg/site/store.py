@@ -25,11 +25,15 @@ from secagg import PartyId
 
 FILE = "sessions.sqlite"
 
-PREPARE = """
+BEGIN = """
 PRAGMA locking_mode = EXCLUSIVE;
 PRAGMA synchronous = EXTRA;
 PRAGMA secure_delete = ON;
 BEGIN EXCLUSIVE;
+"""
+"""What the rules above are in SQLite; a server's runs are stored under the same ones."""
+
+PREPARE = f"""{BEGIN}
 CREATE TABLE IF NOT EXISTS sessions (id BLOB PRIMARY KEY, touched REAL, invitation BLOB);
 CREATE TABLE IF NOT EXISTS records (session BLOB, name TEXT, content BLOB, PRIMARY KEY (session, name));
 CREATE TABLE IF NOT EXISTS journal_key (content BLOB);
@@ -44,14 +48,15 @@ CREATE TABLE IF NOT EXISTS totals (
 CREATE TABLE IF NOT EXISTS computations (
     computed BLOB, subject BLOB, is_noisy INTEGER, is_made INTEGER, run BLOB, grown INTEGER, allowed INTEGER,
     PRIMARY KEY (computed, subject, is_noisy));
-PRAGMA user_version = 2;
+CREATE TABLE IF NOT EXISTS means (session BLOB, line TEXT);
+PRAGMA user_version = 3;
 COMMIT;
 """
 """A session without an invitation is over. Setting the version writes to the file, so that a disk that is full or that
 cannot lock is known before anything is drawn."""
 
-VERSION = 2
-"""Version of the file's tables; version 1 did not record what was computed."""
+VERSION = 3
+"""Version of the file's tables; version 1 did not record what was computed, and version 2 no secure means."""
 
 FROM_VERSION_1 = """
 INSERT OR IGNORE INTO computations SELECT x'', subject, 0, 1, run, max(grown), 0 FROM vectors GROUP BY subject;
@@ -143,13 +148,34 @@ class SessionStore:
             self._database = sqlite3.connect(address, uri=True, timeout=_READ_SECONDS, isolation_level=None)
             try:
                 if (version := self._version()) not in (0, VERSION):
-                    raise SiteFileError(f"{path} is of an earlier release; the command check-site carries it on")
+                    raise SiteFileError(
+                        f"{path} is of an earlier release; run the command check-site, which converts it"
+                    )
                 yield version > 0  # of an empty file it is 0
             finally:
                 self._database.close()
                 self._database = None
         except sqlite3.Error as error:
             raise SiteFileError(self._in_words(error)) from error
+
+    @contextmanager
+    def copied(self) -> Iterator[bool]:
+        """Work in a copy in memory, which is forgotten; whether there is something to copy.
+
+        Raises:
+            SiteFileError: as ``reading``.
+        """
+        with self.reading() as is_there:
+            if not is_there or (original := self._database) is None:
+                yield False
+                return
+            self._database = sqlite3.connect(":memory:", isolation_level=None)
+            try:
+                original.backup(self._database)
+                yield True
+            finally:
+                self._database.close()
+                self._database = original
 
     def check(self) -> None:
         """Look at every page of the file.
@@ -212,6 +238,23 @@ class SessionStore:
         """
         self.run("INSERT OR REPLACE INTO sessions VALUES (?, ?, NULL)", session, self._now())
         self.run("DELETE FROM records WHERE session = ?", session)
+
+    def means(self) -> list[str]:
+        """Return the lines of the log of secure means, the oldest first (``analytic_secagg.mean.participation``)."""
+        return [line for (line,) in self.run("SELECT line FROM means ORDER BY rowid")]
+
+    def note_mean(self, session: bytes, line: str) -> None:
+        """Add a line to the log of secure means, which the query log's second place counts.
+
+        Args:
+            session: id of the mean's sum.
+            line: what is noted.
+
+        Raises:
+            SiteFileError: the second place cannot be written to.
+        """
+        self.query_log_head.advance(b"mean", session, line.encode())
+        self.run("INSERT INTO means VALUES (?, ?)", session, line)
 
     @property
     def is_used(self) -> bool:

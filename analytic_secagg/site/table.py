@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -23,10 +23,11 @@ from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.meanings import Meanings, Meant
-from analytic_secagg.site.reading import ColumnReading, Reading
+from analytic_secagg.site.odd_values import codes_for_missing
+from analytic_secagg.site.reading import HERE, ColumnReading, Reading
 from analytic_secagg.site.strict_models import StrictModel, Texts
 from analytic_secagg.site.table_files import Cells, cells_of_frame, read_cells
-from analytic_secagg.site.table_refusals import check_names, of_categories, of_numbers, of_place
+from analytic_secagg.site.table_refusals import check_last, check_names, of_categories, of_numbers, of_place
 from analytic_secagg.spelling import tidy
 
 Categories = Annotated[tuple[str, ...], Field(strict=False)]
@@ -191,10 +192,9 @@ class TableSchema(StrictModel):
         return found
 
     def _rows(self, source: str, cells: Cells, reading: Reading) -> ClientRows:
-        columns = {
-            name: self._values(f"{source}, line", name, one, cells.lines, reading)
-            for name, one in self.meant(source, cells, reading).items()
-        }
+        meant, line = self.meant(source, cells, reading), f"{source}, line"
+        columns = {name: self._values(line, name, one, cells.lines, reading) for name, one in meant.items()}
+        self._check_last(line, cells, columns, reading)
         parts = {
             role: [part for name, column in self._of(role) for part in _made(column, columns[name])]
             for role in ("feature", "target", "weight")
@@ -210,6 +210,16 @@ class TableSchema(StrictModel):
             return ClientRows(features, targets.argmax(axis=1) if self.classes else targets, weights)
         except InvalidRowsError as error:
             raise DataError(f"{source}: {error}") from error
+
+    def _check_last(
+        self, line: str, cells: Cells, columns: Mapping[str, NDArray[np.float64]], reading: Reading
+    ) -> None:
+        if not cells.lines:
+            return
+        used = {tidy(reading.columns.get(name, ColumnReading()).name or name) for name in columns}
+        others = (cells.column(place)[-1] for place, name in enumerate(cells.head) if name not in used)
+        numbers = [own for name, own in columns.items() if not self.columns[name].categories]
+        check_last(line, cells.lines, others, numbers)
 
     def _of(self, role: str) -> list[tuple[str, Column]]:
         return [(name, column) for name, column in self.columns.items() if column.role == role]
@@ -231,6 +241,12 @@ class TableSchema(StrictModel):
                 f"{line} {lines[meant.unknown[0]]}: column {name} needs {needed}, and {len(meant.unknown)} of "
                 f"{len(values)} rows have another text: {looks}"
             )
+        if meant.n_ambiguous:
+            raise DataError(
+                f"{line} {lines[0]}: column {name} has a point before three digits in {meant.n_ambiguous} of "
+                f"{len(values)} rows, whole numbers of three digits and none of more: 1.234 may be 1234. State "
+                f'thousands = "." and decimal = ",", or decimal = "." if it is a fraction, in {HERE}'
+            )
         if column.missing == "refuse" and (is_missing := np.isnan(values)).any():
             schema = 'state missing = "flag" or a number in the schema of all sites'
             at_end = of_place(np.flatnonzero(is_missing).tolist(), lines)
@@ -248,7 +264,32 @@ class TableSchema(StrictModel):
                 f"the unit is another one factor, in [client.reading.columns.{name}] of this site's own file; else "
                 "correct these rows or leave them out"
             )
+        if not column.categories and column.range == (-math.inf, math.inf):
+            self._check_codes(line, name, values, lines, reading)
         return values
+
+    def _check_codes(
+        self, line: str, name: str, values: NDArray[np.float64], lines: Sequence[int], reading: Reading
+    ) -> None:
+        """Refuse a column whose range nobody states where a public code for a missing value lies apart from all others.
+
+        Raises:
+            DataError: names the code, which no one row gives away.
+        """
+        own = reading.columns.get(name, ColumnReading())
+        there = values[~np.isnan(values)]
+        if (own.factor, own.add) != (1.0, 0.0):
+            there = np.round((there - own.add) / own.factor, 6)  # as the file has them
+        for code, often in codes_for_missing(there):
+            if f"{code:.0f}" not in own.recode:
+                first = lines[int(np.isclose(values, code * own.factor + own.add).argmax())]
+                raise DataError(
+                    f"{line} {first}: column {name} holds {code:.0f} in {often} of {len(values)} rows, apart from all "
+                    "other values, as people write what is missing: state missing = "
+                    f'["{code:.0f}"] in [client.reading.columns.{name}] of this site\'s own file; if it is measured, '
+                    f'recode = {{ "{code:.0f}" = "{code * own.factor + own.add:.12g}" }} there says so, or a range in '
+                    "the schema of all sites"
+                )
 
 
 def _made(column: Column, values: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:

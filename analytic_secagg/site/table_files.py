@@ -11,6 +11,7 @@ import importlib.util
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain, islice
@@ -23,20 +24,23 @@ import numpy as np
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import HERE, Reading
 from analytic_secagg.site.table_look import (
+    MISSING_TEXTS,
+    actual_format,
     encoding_of,
     first_bytes,
     is_comment,
+    is_number,
     layout,
     opened,
     other_format,
     separator_of,
 )
-from analytic_secagg.spelling import tidy
+from analytic_secagg.spelling import loose, tidy
 
 DELIMITED = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")
 ARROW = (".parquet", ".feather")
-WORKBOOKS = (".xlsx",)
-STATISTICS = (".dta", ".sas7bdat", ".xpt", ".sav")
+WORKBOOKS = (".xlsx", ".xlsm")
+STATISTICS = (".dta", ".sas7bdat", ".xpt", ".sav", ".zsav", ".por")
 TABLES = (*DELIMITED, *ARROW, *WORKBOOKS, *STATISTICS)
 """Endings of the names of tables, in small or capital letters."""
 
@@ -69,7 +73,10 @@ def read_cells(path: Path, reading: Reading) -> Cells:
     """
     name = path.name.lower()
     if not is_table(name):
-        raise DataError(f"{path} is no table: its name must end in one of {', '.join(TABLES)}; save it as one of these")
+        raise DataError(
+            f"{path} is no table: its name must end in one of {', '.join(TABLES)}; save it as one of these"
+            + actual_format(path)
+        )
     try:
         if name.endswith((*DELIMITED, *WORKBOOKS)):
             return _of_lines(path, reading, lines_of(path, reading))
@@ -126,17 +133,22 @@ def _is_missing(value: Any) -> bool:
 
 def _of_lines(path: Path, reading: Reading, lines: Iterator[tuple[int, list[Any]]]) -> Cells:
     """Put rows of cells under names: those of the reading, else of the first row. A row without any text is none."""
-    filled = ((line, row) for line, row in lines if any(str(cell).strip() for cell in row))
+    filled = ((line, row) for line, row in lines if any(str(cell).strip(_NOTHING) for cell in row))
     head = list(reading.names) or next(filled, (0, []))[1]
     places, rows = [], []
     for line, row in filled:
         if row == head:
+            looks = layout(path, reading, head) if path.name.lower().endswith(DELIMITED) else ""
             raise DataError(
-                f"{path}, line {line}, repeats the names of the columns, as where several files became one: take such "
-                "lines away"
+                f"{path} {looks}"
+                if looks
+                else f"{path}, line {line}, repeats the names of the columns, as where several files became one: take "
+                "such lines away"
             )
         places.append(line)
         rows.append(row)
+    while head and not tidy(str(head[-1])) and rows and all(len(row) < len(head) for row in rows):
+        head = head[:-1]  # a separator behind the names alone
     if wrong := [place for place, row in enumerate(rows) if len(row) != len(head)]:
         if path.name.lower().endswith(DELIMITED) and (looks := layout(path, reading, head)):
             raise DataError(f"{path} {looks}")
@@ -164,6 +176,14 @@ def _of_other_length(
         f"without quotes, a title or a total: correct these lines, or state separator, skip_lines or comment in {HERE}"
     )
 
+
+csv.field_size_limit(2**30)
+"""A text of any length is one cell; Python's own limit would refuse 128 KiB, by another cause."""
+
+_NOTHING = " \t\r\n\f\v\u00a0\x1a"
+"""White space, and the sign with which DOS ends files."""
+
+_MISSING = MISSING_TEXTS | {""}
 
 _ESCAPED = re.compile(r'\\(["\\])')
 """A quotation mark, or a backslash, behind a backslash: other letters behind one, as in \\N, stay as they are."""
@@ -201,6 +221,12 @@ def _delimited(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
                 skipinitialspace=True,
                 strict=True,
             ):
+                if at > begin and any(_holds_rows(row, place, separator) for place in range(len(row))):
+                    raise DataError(
+                        f"{path}, line {begin}: a quotation mark opens there, and whole rows lie in one text before "
+                        f'another one closes it, which would be lost. Correct it; or state quote = "" in {HERE}, if '
+                        "quotation marks are part of texts"
+                    )
                 yield begin, row
                 begin = 0
     except UnicodeError as error:
@@ -219,6 +245,20 @@ def _delimited(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
         ) from error
     except (EOFError, zlib.error) as error:
         raise DataError(f"{path} is compressed, and damaged or cut off; bring it here again") from error
+
+
+def _holds_rows(row: Sequence[str], place: int, separator: str) -> bool:
+    """Test whether a cell of several lines is the rest of a row, whole rows and the beginning of one.
+
+    It then has as many separators as these, and numbers where the row itself has some.
+    """
+    lines = row[place].splitlines()
+    if len(lines) < 2 or row[place].count(separator) != (len(lines) - 1) * (len(row) - 1):
+        return False
+    theirs, own = (lines[-1].split(separator), row[:place]) if place else (lines[0].split(separator)[1:], row[1:])
+    pairs = [pair for pair in zip(own, theirs, strict=False) if not any(loose(tidy(one)) in _MISSING for one in pair)]
+    kinds = [(is_number(one), is_number(other)) for one, other in pairs]
+    return (True, True) in kinds and all(one == other for one, other in kinds)
 
 
 def _not_in(path: Path, reading: Reading) -> str:
@@ -245,16 +285,18 @@ def _arrow(path: Path) -> Any:
     _needs(path, "pyarrow", "parquet")
     from pyarrow import ArrowException
     from pyarrow.feather import read_table as read_feather
-    from pyarrow.parquet import read_table
+    from pyarrow.parquet import ParquetFile
 
     try:
-        table = read_feather(path) if path.name.lower().endswith(".feather") else read_table(path)
+        table = read_feather(path) if path.name.lower().endswith(".feather") else ParquetFile(path).read()
         table.validate(full=True)  # damaged offsets would end the process where cells are read
         return table
     except (OSError, ValueError, ArrowException, MemoryError, NotImplementedError) as error:
         if isinstance(error, FileNotFoundError):
             raise
-        raise DataError(f"cannot read {path} as Parquet ({type(error).__name__}); save it again, or as CSV") from error
+        raise DataError(
+            f"cannot read {path} as Parquet ({type(error).__name__}); save it again, or as CSV{actual_format(path)}"
+        ) from error
 
 
 def _sheet(path: Path, reading: Reading) -> Iterator[tuple[int, list[Any]]]:
@@ -279,7 +321,7 @@ def _sheet(path: Path, reading: Reading) -> Iterator[tuple[int, list[Any]]]:
         raise
     except Exception as error:  # whatever a damaged file makes of its reader
         raise DataError(
-            f"cannot read {path} as a workbook ({type(error).__name__}); save it again, or as CSV"
+            f"cannot read {path} as a workbook ({type(error).__name__}); save it again, or as CSV{actual_format(path)}"
         ) from error
     width = max(map(len, rows), default=0)
     for number, row in islice(enumerate(rows, start=1), reading.skip_lines, None):
@@ -293,16 +335,39 @@ def _rows_of_sheet(path: Path, reading: Reading, *, data_only: bool) -> list[tup
     book = load_workbook(path, read_only=True, data_only=data_only)
     try:
         sheets = {str(sheet.title): sheet for sheet in book.worksheets}
-        name = next(iter(sheets)) if reading.sheet is None and len(sheets) == 1 else reading.sheet
+        for sheet in sheets.values():
+            sheet.reset_dimensions()
+        filled = [name for name, sheet in sheets.items() if _holds_something(sheet)]
+        name = filled[0] if reading.sheet is None and len(filled) == 1 else reading.sheet
         if name not in sheets:
+            hidden = {title for title, sheet in sheets.items() if sheet.sheet_state != "visible"}
+            named = ", ".join(f"{title} (hidden)" if title in hidden else title for title in filled)
             raise DataError(
-                f"{path} is a workbook of {len(sheets)} sheets, {', '.join(sheets)}: state the one with the table as "
-                f"sheet in {HERE}"
+                f"{path} is a workbook of {len(filled)} sheets that hold something, {named}: state the one with the "
+                f"table as sheet in {HERE}; rows that lie in several sheets are put into one first"
             )
-        sheets[name].reset_dimensions()
         return list(sheets[name].iter_rows(values_only=True))
     finally:
         book.close()
+
+
+def _holds_something(sheet: Any) -> bool:
+    return any(cell is not None for row in sheet.iter_rows(values_only=True) for cell in row)
+
+
+def sheets_of(path: Path) -> list[str]:
+    """Return the names of a workbook's sheets; none of a file that is no workbook or does not open."""
+    if not path.name.lower().endswith(WORKBOOKS) or importlib.util.find_spec("openpyxl") is None:
+        return []
+    from openpyxl import load_workbook
+
+    with suppress(Exception):  # whatever a damaged file makes of its reader
+        book = load_workbook(path, read_only=True)
+        try:
+            return [str(sheet.title) for sheet in book.worksheets]
+        finally:
+            book.close()
+    return []
 
 
 def _statistics(path: Path, reading: Reading) -> Cells:
@@ -313,6 +378,8 @@ def _statistics(path: Path, reading: Reading) -> Cells:
     read: Any = {
         ".dta": pyreadstat.read_dta,
         ".sav": pyreadstat.read_sav,
+        ".zsav": pyreadstat.read_sav,
+        ".por": pyreadstat.read_por,
         ".xpt": pyreadstat.read_xport,
         ".sas7bdat": pyreadstat.read_sas7bdat,
     }[path.suffix.lower()]
@@ -322,7 +389,7 @@ def _statistics(path: Path, reading: Reading) -> Cells:
     except (pyreadstat.ReadstatError, pyreadstat.PyreadstatError, ValueError) as error:
         raise DataError(
             f"cannot read {path} as a file of Stata, SAS or SPSS ({type(error).__name__}); state encoding in {HERE} if "
-            "it has letters of another, else save it again, or as CSV"
+            f"it has letters of another, else save it again, or as CSV{actual_format(path)}"
         ) from error
     columns = [["" if _is_missing(value) else value for value in one] for one in found.values()]
     lines = range(2, len(columns[0]) + 2 if columns else 2)

@@ -7,6 +7,7 @@ import csv
 import gzip
 import json
 import re
+import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -28,9 +29,16 @@ SEPARATORS = {
     " ": "blanks",
 }
 
+UNLIKELY = " \"'.-+_()[]<>/%&=*?!\ufeff"
+"""Signs that no program separates values with; all others may be."""
+
+_DRAWN = re.compile(r"[-+=|: ]*[-=]{3}[-+=|: ]*[+|][-+=|: ]*|\+[-+=]{3,}")
+"""A line of dashes that parts a table for the eye."""
+
 MISSING_TEXTS = frozenset(
     {"na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "#null!", "none", "nil", ".", "-", "--", "?", "\\n", "unknown"}
     | {"missing", "unbekannt", "k.a.", "nd", "n.d.", "#value!", "#div/0!", "#ref!", "#name?", "#num!", "–", "—"}
+    | {"n.a.", "k. a.", "(null)", "[null]", "(blank)", "(leer)", "(empty)", "-nan", "1.#ind", "1.#qnan", "*", "***"}
     | {f".{letter}" for letter in "_abcdefghijklmnopqrstuvwxyz"}  # of SAS and Stata
 )
 """Public: what programs and people write in place of a missing value, loosely spelt."""
@@ -41,16 +49,45 @@ MISSING_NUMBERS = frozenset(
 )
 """Public: numbers that people write in place of a missing value, where they lie beyond all others of a column."""
 
+FIELD_MARKS = "\x01\x1c\x1d\x1e\x1f"
+"""Control characters with which databases separate fields."""
+
+TRUTHS = frozenset(
+    ["yes", "no", "y", "n", "true", "false", "t", "f", "ja", "nein", "j", "oui", "non", "si", "sí", "0", "1"]
+)
+"""Public: words for yes and no, loosely spelt."""
+
+TOTALS = frozenset(
+    {"total", "totals", "grand total", "subtotal", "summe", "gesamt", "gesamtsumme", "insgesamt", "somme", "totale"}
+    | {"mean", "average", "mittelwert", "durchschnitt", "moyenne", "median"}
+)
+"""Public: words with which people begin a row that is no record, loosely spelt."""
+
+MOST_LINES = 100
+"""Lines in which the names of columns are looked for."""
+
 COMMENTS = ("#", "%", "//")
 """Marks with which programs begin lines that are no rows."""
 
 
+_PACKED = "packed: unpack it, and give the table in it"
+_OBJECTS = "a file of a programming language: write the table as CSV or Parquet, or a function that gives a data frame"
 SIGNATURES = {
-    b"PK\3\4": "a ZIP archive or a workbook: unpack it, or let its name end in .xlsx",
+    b"PK\3\4": "a ZIP archive: unpack it, and give the table in it",
     b"\x1f\x8b": "packed: let its name end in .csv.gz, or unpack it",
-    b"\xd0\xcf\x11\xe0": "a workbook of an old spreadsheet (.xls): save it as .xlsx or CSV",
+    **dict.fromkeys((b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!"), _PACKED),
+    b"\xd0\xcf\x11\xe0": "a workbook of an old spreadsheet (.xls), or one with a password: save it as .xlsx, without "
+    "one, or as CSV",
     b"PAR1": "Parquet: let its name end in .parquet",
     b"ARROW1": "Feather: let its name end in .feather",
+    **dict.fromkeys((b"ORC", b"Obj\x01"), "ORC or Avro: save the table as Parquet or CSV"),
+    b"$FL2": "a file of SPSS: let its name end in .sav",
+    b"$FL3": "a file of SPSS: let its name end in .zsav",
+    b"<stata_dta>": "a file of Stata: let its name end in .dta",
+    b"HEADER RECORD": "a transport file of SAS: let its name end in .xpt",
+    bytes(12) + b"\xc2\xea\x81\x60": "a file of SAS: let its name end in .sas7bdat",
+    **dict.fromkeys((b"SQLite format", b"\x89HDF"), "a database: export the table itself as CSV or Parquet"),
+    **dict.fromkeys((b"\x93NUMPY", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"RDX", b"RDA"), _OBJECTS),
     b"%PDF": "a PDF: export the table itself",
     b"{\\rtf": "a text of a word processor: export the table itself",
 }
@@ -68,9 +105,36 @@ def other_format(path: Path) -> str:
     start = first_bytes(path)
     for signature, what in SIGNATURES.items():
         if start.startswith(signature):
-            return what
+            return _archive(path) or what
     text = start[:200].decode("latin-1").lstrip("\ufeffï»¿ \t\r\n").lower()
-    return next((what for pattern, what in BEGINNINGS.items() if re.match(pattern, text)), "")
+    if found := next((what for pattern, what in BEGINNINGS.items() if re.match(pattern, text)), ""):
+        return found
+    signs = start.decode(encoding_of(start), errors="replace")
+    n_controls = sum(sign < " " and not sign.isspace() and sign not in FIELD_MARKS for sign in signs)
+    return "no text, whatever its name says: export the table itself as CSV" if 10 * n_controls > len(signs) else ""
+
+
+def _archive(path: Path) -> str:
+    """Return what is in a ZIP archive, and what to do; empty where it is none, or damaged."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return ""
+    if "xl/workbook.xml" in names:
+        return "a workbook: let its name end in .xlsx"
+    if "content.xml" in names:
+        return "a spreadsheet of LibreOffice (.ods): save it as .xlsx or CSV"
+    return f"a ZIP archive of {len(names)} files, {', '.join(names[:3])}: unpack it, and give the table in it"
+
+
+def actual_format(path: Path) -> str:
+    """Return what a file is whose name promises something else, for the end of a refusal; empty where nobody knows."""
+    try:
+        what = other_format(path) or ("delimited text: let its name end in .csv" if b"\n" in first_bytes(path) else "")
+    except (OSError, DataError):
+        return ""
+    return what and f"; it is {what}"
 
 
 def separator_of(path: Path, reading: Reading) -> str:
@@ -112,6 +176,8 @@ def first_bytes(path: Path) -> bytes:
     try:
         with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as file:
             return file.read(2**16)
+    except gzip.BadGzipFile as error:  # whose text holds the first bytes
+        raise DataError(f"{path} is named as packed, and is not: let its name end without .gz") from error
     except (EOFError, zlib.error) as error:
         raise DataError(f"{path} is compressed, and damaged or cut off; bring it here again") from error
 
@@ -123,12 +189,14 @@ class Look:
     Args:
         encoding: of its letters.
         separator: between values.
+        width: how many values most lines have.
         skip_lines: lines before the first of a table's.
         has_names: whether that line holds names, and not values.
     """
 
     encoding: str
     separator: str
+    width: int
     skip_lines: int
     has_names: bool
 
@@ -137,23 +205,30 @@ def look_at(path: Path) -> Look:
     """Return what the beginning of delimited text looks like."""
     start = first_bytes(path)
     encoding = encoding_of(start)
-    lines = start.decode(encoding, errors="replace").lstrip("\ufeff").splitlines()
+    lines = lines_in(start, encoding)
     if len(start) == 2**16:
         del lines[-1:]
     if lines and (declared := re.fullmatch(r'"?sep=(.)"?\s*', lines[0])):
         return _looked(encoding, declared[1], lines[1:], 0)
-    counted = {mark: _width(lines, mark) for mark in SEPARATORS}
-    separator = max(counted, key=lambda mark: (counted[mark][0], mark != " ", counted[mark][1]))
+    others = {sign for line in lines[:20] for sign in line if not (sign.isalnum() or sign in UNLIKELY)}
+    counted = {mark: _width(lines, mark) for mark in (*SEPARATORS, *sorted(others - SEPARATORS.keys()))}
+    separator = max(counted, key=lambda mark: (counted[mark][0], mark in SEPARATORS, mark != " ", counted[mark][1]))
     width = counted[separator][1]
     skip = next((place for place, line in enumerate(lines) if len(_split(line, separator)) >= max(2, width - 1)), 0)
     return _looked(encoding, separator, lines[skip:], skip)
+
+
+def lines_in(start: bytes, encoding: str) -> list[str]:
+    """Return the lines of a file's first bytes, at line ends alone: other signs may separate values."""
+    return re.split(r"\r\n|\r|\n", start.decode(encoding, errors="replace").lstrip("\ufeff").rstrip("\r\n"))
 
 
 def _looked(encoding: str, separator: str, lines: list[str], skip: int) -> Look:
     first, others = (_split(lines[0], separator), lines[1:]) if lines else ([], [])
     below = [cell for line in others[:20] for cell in _split(line, separator)]
     has_names = not any(is_number(cell) for cell in first) or not any(is_number(cell) for cell in below)
-    return Look(encoding=encoding, separator=separator, skip_lines=skip, has_names=has_names)
+    width = _width(lines, separator)[1]
+    return Look(encoding=encoding, separator=separator, width=width, skip_lines=skip, has_names=has_names)
 
 
 def _width(lines: list[str], mark: str) -> tuple[float, int]:
@@ -197,19 +272,18 @@ def layout(path: Path, reading: Reading, head: Sequence[str], missing: Iterable[
         return f'looks like {look.encoding}: state encoding = "{look.encoding}" in {HERE}'
     if reading.names:
         return ""
-    lines = first_bytes(path).decode(reading.encoding, errors="replace").lstrip("\ufeff").splitlines()
+    lines = lines_in(first_bytes(path), reading.encoding)
+    if any(_DRAWN.fullmatch(line) for line in lines[:5]):
+        return "is drawn with lines, for people to look at: export the table as CSV"
     if not reading.comment and lines and lines[0].startswith(COMMENTS):
         return f'begins with a comment: state comment = "{lines[0][0]}" in {HERE}'
-    if look.skip_lines > reading.skip_lines:
+    if look.skip_lines > reading.skip_lines and len(head) < look.width:
         return (
             f"looks as if its table began in line {look.skip_lines + 1}: state skip_lines = {look.skip_lines} in {HERE}"
         )
     if look.separator != used and len(head) < 2:
-        known = SEPARATORS.get(used, repr(used))
-        return (
-            f"looks separated by {SEPARATORS[look.separator]}, and {known} are read: state separator = "
-            f"{toml(look.separator)} in {HERE}"
-        )
+        looks, known = (SEPARATORS.get(mark, f"the sign {toml(mark)}") for mark in (look.separator, used))
+        return f"looks separated by {looks}, and {known} are read: state separator = {toml(look.separator)} in {HERE}"
     if len(head) == 1 and any(mark in str(head[0]) for mark in ",;\t"):
         return "has each line in quotation marks as a whole: export it again without, or take these away"
     for place, line in enumerate(lines[:100]):

@@ -6,16 +6,22 @@ missing one (``MISSING_TEXTS``).
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import HERE, Reading
-from analytic_secagg.site.table_files import DELIMITED
-from analytic_secagg.site.table_look import MISSING_TEXTS, is_number, layout
-from analytic_secagg.spelling import loose
+from analytic_secagg.site.table_files import DELIMITED, WORKBOOKS, lines_of, text_of
+from analytic_secagg.site.table_look import MISSING_TEXTS, MOST_LINES, TOTALS, TRUTHS, is_number, layout
+from analytic_secagg.spelling import loose, tidy
 
 
 def check_names(
@@ -33,6 +39,7 @@ def check_names(
     Raises:
         DataError: what the file looks like and what to state.
     """
+    wanted = [*wanted]
     pairs = list(zip(wanted, schema, strict=True))
     missing = [(name, own) for name, own in pairs if head.count(name) != 1]
     if not missing:
@@ -46,10 +53,13 @@ def check_names(
             f"{needs}: {', '.join(twice)} occurs several times. Give these columns names of their own, in the file, "
             f"or by skip_lines = {reading.skip_lines + 1} and names = [...] in {HERE}"
         )
+    if source.lower().endswith(WORKBOOKS) and (line := _line_of_names(Path(source), reading, wanted)):
+        raise DataError(f"{needs}: line {line} has them: state skip_lines = {line - 1} in {HERE}")
     for name, own in missing:
-        if near := [one for one in head if loose(one) == loose(name)]:
+        if near := [one for one in head if loose(_UNIT.sub("", one)) == loose(name)]:
+            unit = "" if loose(near[0]) == loose(name) else ", and factor where its unit is not the schema's"
             raise DataError(
-                f'{needs}: this file has it in another spelling. State name = "{near[0]}" in '
+                f'{needs}: this file has it in another spelling. State name = "{near[0]}"{unit} in '
                 f"[client.reading.columns.{own}] of this site's own file"
             )
     raise DataError(
@@ -59,15 +69,27 @@ def check_names(
     )
 
 
+_UNIT = re.compile(r"\s*[\[(][^\[\]()]*[\])]$")
+
+
+def _line_of_names(path: Path, reading: Reading, wanted: Iterable[str]) -> int:
+    """Return the line of a workbook that has the names of all columns; 0 where none has."""
+    lines = lines_of(path, reading.model_copy(update={"skip_lines": 0}))
+    return next((at for at, row in islice(lines, MOST_LINES) if {*wanted} <= {tidy(str(cell)) for cell in row}), 0)
+
+
 # --- values -----------------------------------------------------------------------------------------------------------
 
 _DIGITS = r"[+-]?\d+"
 _GROUPS = r"[+-]?[1-9]\d{0,2}"
 _KINDS = {
+    "digits": r"[+-]?\d{16,}([.,]\d*)?",
+    "percent": r"[-+]?[\d.,]+\s?%",
+    "ranges": r"\d[\d.,]*\s?(-|–|to|bis)\s?\d[\d.,]*",
     "underscores": r"[-+\d.,]*\d_\d[\d_.,]*",
     "bounds": r"[<>≤≥]\s?=?\s?[-+\d.,]+.*",
     "dates": r"\d{4}-\d{1,2}-\d{1,2}.*|\d{1,2}([./-])\d{1,2}\1\d{2,4}.*|\d{1,2}:\d{2}.*"
-    r"|\d{1,2}[- ]?[A-Za-z]{3}[- ]?\d{2,4}.*",
+    r"|\d{1,2}[- ]?[A-Za-z]{3}[- ]?\d{2,4}.*|-?\d+ days?.*",
     "blanks": rf"{_GROUPS}( \d{{3}})+([.,]\d+)?",
     "apostrophes": rf"{_GROUPS}(['\u2019]\d{{3}})+([.,]\d+)?",
     "both marks, comma last": rf"{_GROUPS}(\.\d{{3}})+,\d+",
@@ -78,10 +100,10 @@ _KINDS = {
     "point before three": rf"{_GROUPS}\.\d{{3}}",
     "comma": rf"{_DIGITS}?,\d+([eE][+-]?\d+)?",
     "point": rf"{_DIGITS}?\.\d+([eE][+-]?\d+)?",
-    "infinite": r"[+-]?inf(inity)?|[+-]?\d[\d.]*e\+?\d{3,}",
+    "infinite": r"[+-]?(inf(inity)?|∞)|[+-]?\d[\d.]*e\+?\d{3,}",
     "trailing sign": r"[\d.,]+-|\([\d.,]+\)",
-    "digits": r"[+-]?\d{16,}",
-    "units": r"[-+]?[\d.,]+\s?[^\d\s].*|[$€£¥]\s?[-+\d.,]*\d",
+    "marks": r"[-+]?[\d.,]*[.,][\d.,]*",
+    "units": r"[-+]?[\d.,]+\s?[^\d\s].*|([$€£¥~≈]\s?|([A-Z]{3}|[HL]|ca\.?)\s)[-+\d.,]*\d",
 }
 _PATTERNS = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in _KINDS.items()}
 
@@ -106,7 +128,7 @@ def of_numbers(name: str, texts: Sequence[str], reading: Reading) -> str:
         stated = [f'decimal = "{decimal}"'] * (decimal != reading.decimal)
         stated += [f'thousands = "{thousands}"'] * (thousands not in (None, reading.thousands))
         return f"{looks}: state {' and '.join(stated) or 'other marks'} {here}"
-    kind = kinds.most_common(1)[0][0]
+    kind = "truths" if {*map(loose, texts)} <= TRUTHS else kinds.most_common(1)[0][0]
     if kind in ("comma before three", "point before three"):
         mark, word = (",", "comma") if kind.startswith("comma") else (".", "point")
         return (
@@ -116,6 +138,12 @@ def of_numbers(name: str, texts: Sequence[str], reading: Reading) -> str:
     codes = sorted({text for text in texts if kind_of(text) == "missing code"})
     return {
         "missing code": f"they are {', '.join(codes)}, as people write what is missing: state missing = [...] {column}",
+        "percent": f"they have percent signs: take these away in the table; where the schema means fractions, state "
+        f"factor = 0.01 {column}",
+        "ranges": f"they are ranges from one number to another: agree with all sites what one counts as, and state "
+        f"recode = {{...}} {column}",
+        "marks": "they have several decimal marks: correct the export",
+        "truths": f'they are words for yes and no: state recode = {{ ... = "1", ... = "0" }} {column}',
         "underscores": "they have underscores between digits: correct them in the table",
         "bounds": f"they are bounds as laboratories write them (less than, more than): agree with all sites what one "
         f"counts as, and state recode = {{...}} {column}",
@@ -124,9 +152,29 @@ def of_numbers(name: str, texts: Sequence[str], reading: Reading) -> str:
         f"{column}",
         "digits": "they are whole numbers of more digits than float64 holds, of patients perhaps: leave the column out",
         "trailing sign": "they have their sign behind them, or brackets for it: correct the export",
-        "units": "they have a unit or a remark behind the number: take it away in the table; a unit of its own is "
+        "units": "they have a unit or a remark beside the number: take it away in the table; a unit of its own is "
         f"stated as factor {column}",
     }.get(kind, f"they are texts: correct them, or state recode = {{...}} or missing = [...] {column}")
+
+
+def check_last(line: str, lines: Sequence[int], others: Iterable[Any], numbers: Sequence[NDArray[np.float64]]) -> None:
+    """Refuse a table whose last row is no record: it says that it is a total, or holds the sums of all other rows.
+
+    Args:
+        line: the beginning of the refusal.
+        lines: the line that each row begins in.
+        others: the last row's cells in columns that the schema leaves alone.
+        numbers: the columns of numbers, NaN where a value is missing.
+
+    Raises:
+        DataError: it is none.
+    """
+    says = any(loose(tidy(text_of(cell)).rstrip(":")) in TOTALS for cell in others)
+    sums = [(float(np.nansum(own[:-1])), float(np.nan_to_num(own[-1])), own[:-1]) for own in numbers]
+    is_sum = len(lines) > 9 and all(math.isclose(total, last, rel_tol=1e-9) for total, last, _ in sums)
+    if says or (is_sum and sum(len({*above[~np.isnan(above)].tolist()}) > 1 for *_, above in sums) > 1):
+        what = "says that it is a total" if says else "holds the sums of all others"
+        raise DataError(f"{line} {lines[-1]}: the last row {what}, and would count as a record: take it away")
 
 
 def of_place(places: Sequence[int], lines: Sequence[int], texts: Sequence[str] = ()) -> str:
@@ -178,6 +226,7 @@ def of_categories(name: str, texts: Sequence[str]) -> str:
         codes = ", ".join(sorted(set(texts)))
         return f"they are {codes}, as people write what is missing: state missing = [...] {column}"
     looks = "numbers, codes perhaps" if all(map(is_number, texts)) else "other texts"
+    looks = "words for yes and no" if {*map(loose, texts)} <= TRUTHS - {"0", "1"} else looks
     return (
         f"they are {looks}: state recode = {{...}} {column}, or missing = [...] there; only a category that is "
         "new to everybody is added to the schema of all sites"

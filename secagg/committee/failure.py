@@ -1,7 +1,8 @@
 """Certified failure of a committee sum: a quorum of helpers signs the empty survivor set.
 
 A helper signs one set per session and two quorums share an honest helper. With a quorum on the empty set no other set
-can have one, so no masks are ever removed. Clients may then use the same data again: ``docs/explanation/committee.md``.
+can have one, so no masks are ever removed. Clients may then use the same data again
+(``docs/explanation/committee-proofs.md``).
 """
 
 from __future__ import annotations
@@ -58,9 +59,14 @@ class CommitteeFailure(Party):
         return self._round.waiting_for
 
     @property
+    def n_more(self) -> int:
+        """Number of helpers that must still sign."""
+        return max(0, self._config.seed_sharing.quorum - len(self._signatures))
+
+    @property
     def proof(self) -> bytes:
         """Proof for ``CommitteeSum.check_failure``; empty until a quorum signed."""
-        if len(self._signatures) < self._config.seed_sharing.quorum:
+        if self.n_more:
             return b""
         return SetCertificate(survivors=(), signatures=self._signatures).to_payload()
 

@@ -140,7 +140,7 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         if frame.type is not due and not may_have_failed:
             raise RemoteProtocolError(
                 f"{due.name if due else 'nothing'} is due, {frame.type.name} came: a helper fixes one survivor set a "
-                "session, of nobody where the sum failed, and answers for that one",
+                "session (an empty one if the sum failed), and answers for that set alone",
                 peer=SERVER,
             )
         answer: dict[MessageType, Callable[[Reader], bytes]] = {
@@ -214,7 +214,7 @@ class CommitteeHelper(Party, Stored[HelperKept]):
             )
         if len(survivors) < self._config.min_survivors:
             raise RemoteProtocolError(
-                f"masks come off sums of at least {self._config.min_survivors} clients, the server names "
+                f"masks are removed from sums of at least {self._config.min_survivors} clients, the server names "
                 f"{len(survivors)}",
                 peer=SERVER,
             )

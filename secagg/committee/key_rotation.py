@@ -233,13 +233,12 @@ class RollbackProtection:
             last, key = accepted.get(identity, (0, b""))
             if now >= sealing.until:
                 raise PolicyError(
-                    f"epoch {sealing.epoch} of a helper has ended; seal to the key of its next one, which its host "
-                    "says when it is asked"
+                    f"epoch {sealing.epoch} of a helper has ended; ask the helper's host for the key of its next one"
                 )
             if sealing.epoch < last:
                 raise PolicyError(
                     f"this party has accepted epoch {last} of a helper, and this sum's key is of epoch "
-                    f"{sealing.epoch}: nobody seals to what was to be erased"
+                    f"{sealing.epoch}: that key should be erased, and nothing is sealed to it"
                 )
             if sealing.epoch == last and sealing.key != key:
                 raise PolicyError(f"a helper signed two sealing keys for its epoch {last}; ask it which one is right")

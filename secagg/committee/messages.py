@@ -12,7 +12,7 @@ from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import SIGNATURE_BYTES, is_signed, statement
 from secagg.sessions import PartyId
 from secagg.sums import FINGERPRINT_BYTES
-from secagg.wire import Reader, write_entries, write_parties
+from secagg.wire import Reader, read_parties, write_entries, write_parties
 
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
@@ -140,9 +140,7 @@ class Parties:
     @classmethod
     def read(cls, reader: Reader, config: CommitteeSum) -> Self:
         """Parse a payload."""
-        parties = tuple(reader.entries(0))
-        reader.end()
-        return cls(parties=parties)
+        return cls(parties=read_parties(reader))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

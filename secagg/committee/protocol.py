@@ -44,7 +44,7 @@ class CommitteeSum(SumConfig):
     server learns the total only, unless it colludes with more than f helpers, or with all but one of the clients in a
     total. Helpers see seeds and survivors but no vector. The seeds form a replicated secret sharing (Cramer, Damgard
     and Ishai, TCC 2005); the structure is that of Flamingo (Ma et al., IEEE S&P 2023) and Willow (Bell-Clark et al.,
-    2024). ``docs/explanation/committee.md`` has the security argument.
+    2024). ``docs/explanation/committee-proofs.md`` has the security argument.
 
     Args:
         layout: see ``SumConfig``; likewise ``clients``, ``session_id``, ``context``, ``identities``,

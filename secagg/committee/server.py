@@ -219,7 +219,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
             complaints = [(client, helper) for helper, named in kept.complaints.items() for client in named]
             return self._end(kept.sum.merged().words, kept.seed_digests, disputes=kept.disputes, complaints=complaints)
         if not all(kept.agreed.values()):
-            raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)))
+            raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)), n_more=1)
         kept.asked_for = self._config.seed_sharing.assign(kept.agreed)
         asked = {helper: MaskRequest(sets=tuple(sets)).to_payload() for helper, sets in kept.asked_for.items()}
         return self._ask(T.MASK_REQUEST, T.MASK_SUM, asked)
@@ -255,7 +255,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         needed = config.seed_sharing.needed(signing=config.is_authenticated)
         if len(left) < needed:
             missing = tuple(helper for helper in config.helpers if helper not in left)
-            raise HelperMissingError(missing=missing, needed=needed)
+            raise HelperMissingError(missing=missing, needed=needed, n_more=needed - len(left))
 
 
 def _delivery(inputs: Mapping[PartyId, CommitteeInput], helper: PartyId) -> bytes:

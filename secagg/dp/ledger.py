@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import Any, Self
 from secagg.dp.accountant import PrivacyGuarantee, Release, check_unit_and_adjacency, guarantee
 from secagg.dp.conversions import check_epsilon_delta
 from secagg.dp.errors import BudgetExceededError, LedgerError, PrivacyError
+from secagg.durable import locked
 
 FORMAT = "analytic-secagg/privacy-ledger/2"
 _START = "0" * 64
@@ -93,8 +94,7 @@ class Ledger:
             _sync_folder(path)
         except OSError as error:
             raise LedgerError(
-                f"cannot begin a ledger at {path}: {error.strerror or error}; a budget is never begun anew over an old "
-                "one"
+                f"cannot begin a ledger at {path}: {error.strerror or error}; an existing ledger is never overwritten"
             ) from error
         return cls(path, budget)
 
@@ -235,17 +235,12 @@ class Ledger:
     @contextmanager
     def _locked(self) -> Iterator[int]:
         """Open the file for appending, locked against other processes."""
-        import fcntl  # POSIX only, so that reading formulas works anywhere
-
-        try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)
-        except OSError as error:
-            raise LedgerError(f"cannot append to {self.path}: {error.strerror or error}") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with ExitStack() as stack:
+            try:
+                descriptor = stack.enter_context(locked(self.path, os.O_WRONLY | os.O_APPEND))
+            except OSError as error:
+                raise LedgerError(f"cannot append to {self.path}: {error.strerror or error}") from error
             yield descriptor
-        finally:
-            os.close(descriptor)
 
 
 _BUDGET_FIELDS = ("epsilon", "delta", "unit", "adjacency", "population")

@@ -204,7 +204,7 @@ class PrivateMeanSpec:
         Raises:
             InvalidVectorError: NaN or infinity, other names, shapes or types; which, by name.
         """
-        taken = take_arrays(arrays, self.shapes, [REAL] * len(self.shapes))
+        taken = list(take_arrays(arrays, self.shapes, [REAL] * len(self.shapes)))
         for (name, _), array in zip(self.shapes, taken, strict=True):
             if not np.isfinite(array).all():
                 raise InvalidVectorError(f"{name!r}: numbers are NaN or infinite, and no norm can be clipped")

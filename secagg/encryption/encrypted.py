@@ -19,7 +19,7 @@ the context of each session.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Self, cast
@@ -28,7 +28,14 @@ from secagg.config import MAX_PARTY, check_min_survivors, free_numbers, max_coll
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
 from secagg.encoder import EncodedSum, Encoder, RunningSum
 from secagg.encryption.cipher import CiphertextSum, VectorCipher, choose_parameters
-from secagg.encryption.key_holder import KeyHolder, read_words, write_request
+from secagg.encryption.key_holder import (
+    KeyHolder,
+    KeyHolderFailure,
+    agrees_first,
+    check_failure,
+    read_words,
+    write_request,
+)
 from secagg.encryption.schemes import EncryptionParameters, SchemeName
 from secagg.encryption.seal import generate_contexts, load_public, load_secret
 from secagg.errors import ConfigurationError
@@ -36,7 +43,7 @@ from secagg.in_memory import InOneProcess
 from secagg.layout import Layout
 from secagg.primitives.identity import IDENTITY_BYTES, IdentityKey, is_signed
 from secagg.ring import RingVector
-from secagg.sessions import ClientSession, PartyId
+from secagg.sessions import ClientSession, FailureSession, PartyId
 from secagg.sums import NO_SECRETS, CoalitionView, PartySecrets, SumProtocol
 from secagg.wire import MessageType, Reader
 
@@ -135,17 +142,18 @@ class Encrypted(Encoder):
     def helper_costs(self, config: EncodedSum) -> Mapping[str, PartyCost]:
         """Return the cost of the key holder."""
         survivors, vector = COUNT_BYTES + len(config.clients) * PARTY_BYTES, config.layout.wire_bytes
+        before = [survivors] * agrees_first(config)
         cost = PartyCost.of_payloads(
-            [vector],
-            [survivors + self.vector_bytes(config)],
+            [*before, vector],
+            [*before, survivors + self.vector_bytes(config)],
             vector_bytes=vector,
             signature_bytes=config.signature_bytes,
         )
         return {HOLDER_ROLE: cost}
 
-    def encode(self, vector: RingVector, config: EncodedSum) -> bytes:
+    def encode(self, vector: RingVector, config: EncodedSum) -> Sequence[memoryview]:
         """Return the encrypted vector. SEAL draws its randomness from the operating system."""
-        return self.cipher(config).encrypt(vector, self.public_context)
+        return [memoryview(self.cipher(config).encrypt(vector, self.public_context))]
 
     def begin(self, config: EncodedSum) -> RunningSum:
         """Return an empty running sum of ciphertexts."""
@@ -172,6 +180,20 @@ class Encrypted(Encoder):
             survivors_needed=config.survivors_needed,
             secrets=secrets,
         )
+
+    def agrees_first(self, config: EncodedSum) -> bool:
+        """Return whether the key holder agrees to the survivors before it is given their sum."""
+        return agrees_first(config)
+
+    def failure(self, config: EncodedSum, secrets: PartySecrets) -> FailureSession | None:
+        """Return the session in which the key holder certifies a failure; None where it cannot."""
+        return KeyHolderFailure(config, secrets=secrets) if agrees_first(config) else None
+
+    def check_failure(self, config: EncodedSum, proof: bytes) -> None:
+        """Verify the key holder's signature on a failure."""
+        if not agrees_first(config):
+            Encoder.check_failure(self, config, proof)
+        check_failure(config, proof)
 
     def opened(self, config: EncodedSum, knowledge: CoalitionView, target: PartyId) -> RingVector | None:
         """Return the upload decrypted with the coalition's key, if it has one; otherwise its last bytes."""

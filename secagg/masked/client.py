@@ -25,7 +25,7 @@ message of another session or a repeated one changes nothing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -70,6 +70,9 @@ from secagg.wire import MessageType, Reader
 
 if TYPE_CHECKING:
     from secagg.masked.protocol import MaskedSum
+
+_Payload = tuple[bytes, Sequence[memoryview]]
+"""A message's payload: its beginning, and a vector in parts."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -190,7 +193,9 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         try:
             if frame.type is not due:
                 raise RemoteProtocolError(f"{due.name} is due, {frame.type.name} came", peer=SERVER)
-            payload = self._answers()[due](Reader(frame.payload, peer=SERVER, max_entries=len(self._config.clients)))
+            payload, vector = self._answers()[due](
+                Reader(frame.payload, peer=SERVER, max_entries=len(self._config.clients))
+            )
         except BaseException:
             self._forget(ClientState.ABORTED)
             raise
@@ -198,9 +203,9 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         self._kept.state = next_state
         if next_state is ClientState.DONE:
             self._forget(ClientState.DONE)
-        return self._seal_message(answer_type, payload)
+        return self._seal_message(answer_type, payload, vector=vector)
 
-    def _answers(self) -> dict[MessageType, Callable[[Reader], bytes]]:
+    def _answers(self) -> dict[MessageType, Callable[[Reader], _Payload]]:
         return {
             MessageType.ROSTER: self._share_secrets,
             MessageType.SHARE_DELIVERY: self._mask_vector,
@@ -210,7 +215,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
 
     # Round 1, ShareKeys: shares of s^SK and of a fresh self-mask seed b, sealed to each neighbour
 
-    def _share_secrets(self, reader: Reader) -> bytes:
+    def _share_secrets(self, reader: Reader) -> _Payload:
         self._kept.roster = Roster.read(reader, signature_bytes=self._config.signature_bytes).keys
         self._check_roster()
         own = self._own
@@ -220,10 +225,11 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         of_seed = self._split(own.self_mask_seed, points)
         pairs = {holder: of_key[point] + of_seed[point] for holder, point in points.items()}
         own.shares = {self.party: pairs.pop(self.party)}
-        return SealedShares(
+        shares = SealedShares(
             commitment=self_mask_commitment(own.self_mask_seed, self._config.setup_digest, self.party),
             sealed={holder: self._seal(holder, pair) for holder, pair in pairs.items()},
-        ).to_payload()
+        )
+        return shares.to_payload(), ()
 
     def _check_roster(self) -> None:
         strangers = self._kept.roster.keys() - set(self._config.neighbours(self.party))
@@ -252,7 +258,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
 
     # Round 2, MaskedInputCollection: y = x + PRG(b) + sum of +-PRG(s_uv)
 
-    def _mask_vector(self, reader: Reader) -> bytes:
+    def _mask_vector(self, reader: Reader) -> _Payload:
         delivery = ShareDelivery.read(reader, signs_peers=self._config.signs_peers)
         sealed = delivery.sealed
         strangers = sealed.keys() - self._kept.roster.keys()
@@ -270,7 +276,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
             self._ask_consent(None)
         add_masks(vector, self._masks(), self._config.digest)
         self._client_input = None
-        return self._signed_peers() + self._config.encoder.encode(vector, self._config)
+        return self._signed_peers(), self._config.encoder.encode(vector, self._config)
 
     def _check_absent(self, came: Collection[PartyId]) -> None:
         """Refuse a delivery without the shares of exactly those neighbours that shared secrets."""
@@ -301,7 +307,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
 
     # Round 3, ConsistencyCheck (with identities only)
 
-    def _agree_on_survivors(self, reader: Reader) -> bytes:
+    def _agree_on_survivors(self, reader: Reader) -> _Payload:
         self._kept.dropouts = frozenset(UnmaskRequest.read(reader).dropouts)
         strangers = self._kept.dropouts - set(self._config.clients)
         if strangers:
@@ -328,7 +334,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         self._check_parts()
         self._ask_consent(tuple(sorted(set(self._config.clients) - self._kept.dropouts)))
         signature = sign_survivors(self._identity, self._kept.dropouts, self._config.digest)
-        return SurvivorSignature(signature=signature).to_payload()
+        return SurvivorSignature(signature=signature).to_payload(), ()
 
     def _check_parts(self) -> None:
         """Refuse survivors whose masking graph could be disconnected: see docs/explanation/expander.md."""
@@ -346,7 +352,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
                 peer=SERVER,
             )
 
-    def _check_proof_and_reveal(self, reader: Reader) -> bytes:
+    def _check_proof_and_reveal(self, reader: Reader) -> _Payload:
         proof = SurvivorProof.read(reader, signs_peers=self._config.signs_peers)
         signatures = proof.signatures
         strangers = signatures.keys() - (set(self._config.clients) - self._kept.dropouts)
@@ -389,12 +395,13 @@ class MaskedClient(Party, Stored[MaskedClientState]):
 
     # Round 4, Unmasking: for each peer the share of its mask key or that of its self-mask, never both
 
-    def _revealed(self) -> bytes:
+    def _revealed(self) -> _Payload:
         shares, dropouts = self._own.shares, self._kept.dropouts
-        return UnmaskShares(
+        revealed = UnmaskShares(
             mask_key_shares={party: pair[:SHARE_BYTES] for party, pair in shares.items() if party in dropouts},
             self_mask_shares={party: pair[SHARE_BYTES:] for party, pair in shares.items() if party not in dropouts},
-        ).to_payload()
+        )
+        return revealed.to_payload(), ()
 
     def _need_holders(self, came: int, did_what: str) -> None:
         needed = self._config.shares_needed

@@ -104,7 +104,7 @@ def _guarantees(config: MaskedSum) -> list[str]:
 def _probabilities(config: MaskedSum) -> list[str]:
     n, promised = len(config.clients), config.assumptions
     if promised is None:
-        return ["  no corruption or dropout rate was assumed: the two lines above hold for certain"]
+        return ["  these limits are exact, not probabilistic"]
     plan = complete_plan(n, promised) if config.degree is None else promised.plan_for(n, config.degree)
     assert plan is not None, "the parameters checked that there is a plan"
     return [

@@ -71,6 +71,6 @@ class SeriesSumInOneProcess(InOneProcess):
     def _sum(self) -> MaskedSum:
         if not isinstance(self.protocol, MaskedSum):
             raise ConfigurationError(
-                f"the parties of a series make masked sums and no {self.protocol.name}; have such sums stand alone"
+                f"a multi-round session makes masked sums, not {self.protocol.name}; use a session for each such sum"
             )
         return self.protocol

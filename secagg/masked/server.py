@@ -169,8 +169,8 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             raise RemoteProtocolError("it advertised one key for two uses; it must draw two", peer=sender)
         if owners := [self._owners[key] for key in both if key in self._owners]:
             raise RemoteProtocolError(
-                f"every client draws keys of its own, and parties {owners[0]} and {sender} advertised the same one: "
-                f"one copied, and what they signed does not say who. The keys that came first stand; ask both"
+                f"every client draws keys of its own, and parties {owners[0]} and {sender} sent the same one: one of "
+                f"them copied it, and their signatures do not show which. The keys that came first are used; ask both"
             )
         try:
             check_public_key(keys.sealing_key)

@@ -16,7 +16,7 @@ from pydantic import Field
 from analytic_secagg.modes import MODES, Mode
 from secagg import PartyId
 from secagg.layout import IntVector
-from simulations.audit.evaluate import Picture, Score, paired
+from simulations.audit.evaluate import Score, paired
 from simulations.audit.exposure import Exposure, Kind
 from simulations.audit.knowledge import Knowledge, Known
 from simulations.audit.population import EnteringRows, Indices, IntRows, Labels, Truth
@@ -35,8 +35,8 @@ VICTIM = 2
 FEW_CLIENTS = 5
 """Of a cohort that is made for one trial."""
 
-PICTURES = 6
-"""Rows that one score shows."""
+MOST_TRIALS = 40
+"""Sums that are made for one attack, where so many are needed to notice a leak."""
 
 
 class Unit(StrEnum):
@@ -244,9 +244,11 @@ class ExposureAttack(SentAttack, Guesser[G]):
 
     Attributes:
         sees: the kinds of exposures that it makes sense for.
+        least: how many trials it takes at least over protected messages.
     """
 
     sees: frozenset[Kind] = frozenset({Kind.MESSAGE})
+    least: int = 1
 
     def expected(self, mode: Mode | None) -> Expectation | None:
         """Return that messages must hide it; of totals and models nothing is promised but an owner's limits."""
@@ -259,10 +261,20 @@ class ExposureAttack(SentAttack, Guesser[G]):
         return self.against(_messages(bench, runs), bench.rng)
 
     def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
-        """Attack the bench's messages; in the clear, where it shows that it works, until it has won beyond doubt."""
+        """Attack the bench's messages, then those of clients with few rows, as many as decide.
+
+        In the clear, where it shows that it works, it stops when it has won beyond doubt.
+        """
         assert mode is not None
-        messages = _messages(bench, bench.runs(mode))
-        return Outcome(score=self.against(messages, bench.rng, until_won=in_the_clear(mode)))
+        if in_the_clear(mode):
+            messages = (one for some in (bench, bench.few) for one in _messages(some, some.each_run(mode)))
+            return Outcome(score=self.against(messages, bench.rng, until_won=True))
+        score = self.against_messages(bench, bench.runs(mode))
+        for run in bench.few.each_run(mode):
+            if score.trials >= self.least and score.is_enough:
+                break
+            score = Score.pooled((score, self.against_messages(bench.few, [run])))
+        return Outcome(score=score)
 
     def targets(self, column: Column) -> Iterator[Target]:
         """Yield what it attacks of a column: the exposure that all attacks share, unless it needs others."""
@@ -289,7 +301,7 @@ class ExposureAttack(SentAttack, Guesser[G]):
         return score
 
 
-def _messages(bench: Bench, runs: list[Run]) -> Iterator[Target]:
+def _messages(bench: Bench, runs: Iterable[Run]) -> Iterator[Target]:
     for cohort, recorded in runs:
         known = bench.known(bench.worlds(recorded.inputs))
         for party, indices in cohort.items():
@@ -343,7 +355,7 @@ class VectorGuesser(Guesser[IntVector | None]):
     def score(self, guess: IntVector | None, truth: Truth, rng: np.random.Generator) -> Score:
         """One trial, every number of it. A blind guess hits less often than a row of the pool."""
         hit = guess is not None and np.array_equal(guess, truth.vector)
-        return Score(hits=int(hit), trials=1, chance=1 / truth.pool_size)
+        return Score(hits=int(hit), trials=1, chance=truth.likeliest_row)
 
 
 class VictimAttack(Attack, Guesser[G]):
@@ -358,8 +370,9 @@ class VictimAttack(Attack, Guesser[G]):
         assert mode is not None
         scores = list[Score]()
         may_win = self.expected(mode) is not Expectation.HIDDEN
-        for _ in range(trials):
-            if may_win and Score.pooled(scores).leaked:
+        for number in range(max(trials, MOST_TRIALS)):
+            found = Score.pooled(scores)
+            if (may_win and found.leaked) or (number >= trials and (may_win or found.is_enough)):
                 break
             cohort = bench.cohort(FEW_CLIENTS)
             vectors = bench.vectors(cohort)
@@ -414,23 +427,9 @@ def score_rows(guess: RebuiltRows | None, truth: Truth, rng: np.random.Generator
     """
     rows = truth.rows[:0] if guess is None else guess.rows
     guessed = Counter[tuple[bytes, int]]() if guess is None else Counter(map(_key, rows, guess.labels))
-    hits, pictures = 0, list[Picture]()
-    for row, label in zip(truth.rows, truth.labels, strict=True):
-        exact = guessed[_key(row, label)] > 0
-        guessed[_key(row, label)] -= exact
-        hits += exact
-        if len(pictures) < PICTURES:
-            pictures.append(Picture(true=row, rebuilt=row if exact else _nearest(row, rows), exact=exact))
-    return Score(hits=hits, trials=len(truth.rows), chance=1 / truth.pool_size, pictures=tuple(pictures))
+    true = Counter(map(_key, truth.rows, truth.labels))
+    return Score(hits=(guessed & true).total(), trials=len(truth.rows), chance=truth.likeliest_row)
 
 
 def _key(row: NDArray[np.int64], label: int) -> tuple[bytes, int]:
     return np.asarray(row, dtype=np.int64).tobytes(), int(label)
-
-
-def _nearest(row: NDArray[np.int64], rows: IntRows) -> NDArray[np.int64] | None:
-    """The guess that comes closest, for the eye."""
-    if not len(rows):
-        return None
-    best: NDArray[np.int64] = rows[int(np.argmin(np.abs(rows.astype(float) - row).sum(axis=1)))]
-    return best

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,11 +22,13 @@ from analytic_secagg.modes import MODES, Mode
 from analytic_secagg.privacy import PrivacyPlan
 from analytic_secagg.release import Concern, ReleasePolicy, ReleaseRefusedError
 from secagg.dp import PrivacyError
+from secagg.errors import SecureSumError
 from simulations.audit.attack import (
     MASKED,
     Attack,
     Expectation,
     ExposureAttack,
+    Limit,
     NotTriedError,
     TooLargeError,
     in_the_clear,
@@ -38,13 +39,11 @@ from simulations.audit.decide import ExposureRecord, Result, Rule, decided
 from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Kind
 from simulations.audit.finished_run import FinishedRun, RunColumn, with_others
-from simulations.audit.negative_controls import Control, negative_controls
-from simulations.audit.noisy_totals import noise_evidence
 from simulations.audit.population import Population
 from simulations.audit.record import AttackRecord, Audit, CheckRecord
 from simulations.audit.settings import AuditSettings, SettingsRecord
 from simulations.audit.two_worlds import two_worlds
-from simulations.audit.workbench import Bench, give_memory_back
+from simulations.audit.workbench import Bench, give_memory_back, reference_bench
 from simulations.report.document import DatasetRecord
 
 TOY_FEATURES, TOY_CLIENTS = 6, 5
@@ -56,6 +55,9 @@ LEAST_MESSAGES = 30
 CONTROL_CLIENTS, CONTROL_TOTALS = 2, 4
 """Clients of the totals and models in which attacks on them must win, since few show most; and how many are made, until
 one has won."""
+
+OUTLYING, MOST_TOTALS, MOST_MODELS = 60, 20, 5
+"""Least rows of the outermost tenth behind a number about them; most totals, or models, that are made to have them."""
 
 
 Tick = Callable[[str], None]
@@ -84,7 +86,7 @@ def audit(
         UsageError: more clients and rows than the data have, or a plan that is about another audit.
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
-    started, settings = time.perf_counter(), settings.spelled_out
+    started, settings = time.perf_counter(), settings.spelled_out(dataset)
     rehearsed = dataset
     if run is not None:
         rehearsed = with_others(dataset)
@@ -187,28 +189,26 @@ class _Rehearsal:
     finished: FinishedRun | None = None
 
     def run(self) -> None:
-        """Attack messages, then totals and models, then plant faults, and decide."""
+        """Attack messages, then totals and models, then make sure that the attacks work, test the noise, and decide."""
         for mode in self.settings.tried_modes:
             self._messages(mode)
-            if mode.name != MASKED.name:  # whose sums faults are planted in
-                self.bench.forget(mode)
+            self.bench.forget(mode)
         for column, rule in self._columns():
             self._seen(column, rule)
         self._of_own_totals()
         working = self._working()
-        self._begin("planted faults of masks")
-        try:
-            self.report.controls += negative_controls(self.bench, max(3, self.settings.trials))
-        except UsageError as error:
-            self.report.limitations.append(f"planted faults of masks: {error}")
-        for control in self.report.controls:
-            for name, score in control.scores.items():  # one fault that it notices shows that it works
-                working[name] = working.get(name, False) or score.leaked
-        self._noise()
+        for epsilon in self.settings.tried_epsilon:
+            self._two_worlds(epsilon)
         self.report.results = decided(self.report.results, self.report.rule, working)
         self.report.attacks = tuple(
             one.model_copy(update={"works": working.get(one.name)}) for one in self.report.attacks
         )
+
+    def _fail(self, what: str, error: Exception) -> None:
+        """Note that a part of the audit failed, in words that hold no row: of errors of other code their kind alone."""
+        own = isinstance(error, (SecureSumError, AnalyticError, FederationError, NotTriedError))
+        why = str(error) if own else f"{type(error).__name__} in the code of the mode, the learner or the attack"
+        self.report.failures.append(f"{what}: {why}")
 
     def _begin(self, what: str) -> None:
         give_memory_back()
@@ -302,28 +302,26 @@ class _Rehearsal:
             )
 
     def _working(self) -> dict[str, bool]:
-        """Return whether each attack that decides something wins where nothing protects, or in its own control.
+        """Return whether each attack that decides something wins where nothing protects.
 
-        One that loses there has clients with few rows left, since many attacks need fewer rows than features. Attacks
-        that have no such place have planted faults.
+        That is, over messages in the clear; or else over reference rows, of which every attack wins something: whether
+        one wins on the owner's rows depends on these, and shows in its results.
         """
         working = {
             one.attack: one.score.leaked for one in self.report.results if one.rule is Rule.CONTROL and one.score
         }
         deciding = {one.attack for one in self.report.results if one.rule in (Rule.MUST_HIDE, Rule.MAY_BE_SEEN)}
-        few = max(2, min(self.settings.rows_per_client, self.own.n_features // 2))
+        reference = reference_bench()
         for attack in self.attacks:
-            if attack.name not in deciding:
+            if attack.name not in deciding or working.get(attack.name):
                 continue
-            benches = [] if attack.name in working else [self.clear]
-            for bench in (*benches, replace(self.clear, rows_per_client=few)):
-                if working.get(attack.name):
-                    break
-                self._begin(f"positive control: {attack.name}")
-                with suppress(NotTriedError, UsageError):
-                    control = self._control(attack, bench)
-                    if control is not None:
-                        working[attack.name] = control.leaked
+            self._begin(f"positive control: {attack.name}")
+            try:
+                control = self._control(attack, reference)
+            except (NotTriedError, *FAILURES) as error:
+                self._fail(f"positive control of {attack.name}", error)
+                control = None
+            working[attack.name] = control is not None and control.leaked
         return working
 
     def _control(self, attack: Attack, bench: Bench) -> Score | None:
@@ -333,7 +331,7 @@ class _Rehearsal:
             return control
         if attack.expected(plain) is Expectation.LEAKS:
             return attack.play(bench, plain, trials).score
-        if isinstance(attack, ExposureAttack) and (kinds := attack.sees - {Kind.MESSAGE, Kind.TOTALS}):
+        if isinstance(attack, ExposureAttack) and (kinds := attack.sees - {Kind.MESSAGE}):
             kind = Kind.TOTAL if Kind.TOTAL in kinds else min(kinds)
             columns = (Column(kind=kind, bench=bench, clients=CONTROL_CLIENTS) for _ in range(CONTROL_TOTALS))
             targets = (target for column in columns for target in attack.targets(column))
@@ -361,6 +359,9 @@ class _Rehearsal:
             if not isinstance(error, TooLargeError):
                 return
             reason = str(error)
+        except FAILURES as error:
+            self._fail(f"{exposure}, {attack.name}", error)
+            reason = "it failed"
         else:
             score = played if isinstance(played, Score) else played.score
             self.report.coalitions += () if isinstance(played, Score) else played.coalitions
@@ -386,20 +387,6 @@ class _Rehearsal:
             )
         )
 
-    def _noise(self) -> None:
-        if not self.settings.tried_epsilon:
-            return
-        self._begin("noise: is it what is claimed?")
-        hiding = tuple(mode for mode in self.settings.tried_modes if not in_the_clear(mode)) or (MASKED,)
-        for one in noise_evidence(self.bench.population, self.settings.tried_epsilon, self.bench.rng, hiding):
-            if one.fault:
-                fault = Control(name=f"noise: {one.name}", title=one.title, caught=one.as_expected)
-                self.report.controls.append(fault)
-            else:
-                self.report.noise.append(one)
-        for epsilon in self.settings.tried_epsilon:
-            self._two_worlds(epsilon)
-
     def _two_worlds(self, epsilon: float) -> None:
         """Run the audited learner many times at a toy size, with and without one person."""
         self._begin(f"noise: with and without one person, epsilon {epsilon:g}")
@@ -415,14 +402,37 @@ class _Rehearsal:
         try:
             learner = self.settings.learner.build(toy)
             found = two_worlds(learner, plan, self.bench.rng, n_clients=TOY_CLIENTS, runs=self.settings.two_world_runs)
-        except (PrivacyError, FederationError, AnalyticError) as error:
+        except (PrivacyError, FederationError) as error:  # a learner without noise makes no claim
             self.report.limitations.append(f"noise, with and without one person: {error}")
+            return
+        except FAILURES as error:
+            self._fail("noise, with and without one person", error)
             return
         self.report.two_worlds.append(found)
 
 
 def _against(attack: ExposureAttack[Any], column: Column | RunColumn) -> Score:
-    return attack.against(attack.targets(column), column.bench.rng)
+    """Attack a column; about outlying rows as many totals of other cohorts as have enough of them."""
+    score = attack.against(attack.targets(column), column.bench.rng)
+    if attack.limit is Limit.MEMBERSHIP and isinstance(column, Column):
+        most = MOST_TOTALS if column.kind in (Kind.TOTAL, Kind.NOISY_TOTAL) else MOST_MODELS
+        times = min(most, math.ceil(OUTLYING / max(1, min(map(len, score.outlying)))))
+        further = (column.target(column.cohort()) for _ in range(times - 1))
+        score = Score.pooled((score, attack.against(further, column.bench.rng)))
+    return score
+
+
+FAILURES = (
+    SecureSumError,
+    AnalyticError,
+    FederationError,
+    ArithmeticError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""Errors of a mode, a learner or an attack, a stranger's too, which end one result and not the report."""
 
 
 def _rule_of(expectation: Expectation, mode: Mode | None) -> Rule:

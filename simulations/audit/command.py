@@ -22,6 +22,7 @@ from secagg import IdentityKey
 from simulations.audit.audit import audit
 from simulations.audit.decide import Verdict
 from simulations.audit.finished_run import FinishedRun
+from simulations.audit.population import with_labels
 from simulations.audit.settings import AuditSettings
 from simulations.command_line.printing import print_tables
 from simulations.command_line.progress import SILENT_SECONDS
@@ -50,11 +51,8 @@ class OutputOptions:
         metavar="FILE",
     )
     html: Path | None = option("write one self-contained page", file, default=None, metavar="FILE")
-    pictures: bool = option("show rows of the data on the page, which must then be kept like the data", default=False)
 
     def __post_init__(self) -> None:
-        if self.pictures and not self.html:
-            raise UsageError("--pictures needs a page to show rows on, and there is none; add --html FILE")
         if (self.sign or self.plan) and not self.json:
             raise UsageError("--sign and --plan are about the report of --json, and there is none; add --json FILE")
 
@@ -92,13 +90,9 @@ def run(options: AuditOptions) -> int:
     plan = SignedPlan.from_text(read_plan(output.plan)) if output.plan else None
     json_file = OutputFile(output.json) if output.json else None
     html_file = OutputFile(output.html) if output.html else None
-    dataset = options.data.rows()
-    if dataset.is_regression or dataset.is_multilabel:
-        raise UsageError(
-            f"attacks look for rows of classes; {dataset.name} has real targets or several a row: name data with labels"
-        )
+    dataset = with_labels(options.data.rows())
     finished = None if options.finished_run is None else FinishedRun.read(options.finished_run)
-    settings, begun = options.settings, False
+    settings, begun = options.settings.spelled_out(dataset), False
     console, started = Console(file=sys.stderr), time.monotonic()
     with console.status("audit") as status:
 
@@ -119,7 +113,7 @@ def run(options: AuditOptions) -> int:
         if html_file:
             from simulations.report.audit_page import to_html  # draws, and so loads matplotlib
 
-            html_file.write(to_html(report, pictures=output.pictures))
+            html_file.write(to_html(report))
     finally:  # whatever became of the files, the verdicts are not lost
         print_tables(lambda console: print_audit(report, console), width_without_terminal=WIDTH_WITHOUT_TERMINAL)
     return 0 if report.decision is Verdict.PASSED else 1
@@ -137,14 +131,14 @@ def _print_heading(settings: AuditSettings, dataset: Dataset, run: Path | None) 
 
 COMMAND = Command(
     name="audit",
-    summary="attack messages, totals and models of your federation, and report what is learnt about people",
+    summary="attack messages, totals and models of your federation, and report what they reveal about people",
     examples="""examples:
   analytic-secagg audit
       digits, without protection, masked and encrypted, every attack, about half a minute
   analytic-secagg audit --html report.html --json report.json
       the same as a page for the person who decides, and every number
   analytic-secagg audit --data features.npz --clients 10 --rows 30 --html report.html
-      your own features (arrays x_train, y_train, x_test, y_test) and your own cohort: what would it give away?
+      your own features (arrays x_train, y_train, x_test, y_test) and your own cohort: what would it reveal?
   analytic-secagg audit --limit rebuilt_rows=0 --limit membership=0.7
       stricter limits than the standard ones for what totals and models may show
   analytic-secagg audit --attacks uniformity,class_means --modes masked

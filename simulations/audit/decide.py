@@ -9,7 +9,7 @@ from pydantic import Field
 
 from analytic_secagg.audit_plan import STANDARD_RULE
 from simulations.audit.attack import Limit
-from simulations.audit.evaluate import Area, Score
+from simulations.audit.evaluate import COIN, Area, Score
 from simulations.report.document import Count, Natural, NotNegative, Part, Record, computed
 
 
@@ -181,7 +181,7 @@ def _decided(one: Result, rule: DecisionRule, works: bool, leaks: bool, alpha: f
     elif one.rule is Rule.CONTROL:
         changes["outcome"] = Outcome.WON if score.leaked else Outcome.LOST
     elif one.rule is Rule.MUST_HIDE:
-        needed = rule.notices_coins if score.chance > 0.3 else rule.notices
+        needed = rule.notices_coins if score.chance > COIN else rule.notices
         blind = not works or (score.trials > 0 and (noticed is None or noticed > needed))  # of no trial none can leak
         changes["outcome"] = Outcome.LEAK if leaks else Outcome.NOT_DECIDED if blind else Outcome.NOTHING_FOUND
     elif one.rule is Rule.MAY_BE_SEEN:

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from scipy import stats
 
+from analytic.intervals import delong
+from analytic_secagg.audit_plan import STANDARD_RULE
 from simulations.report.document import Natural, NotNegative, Part, Record, computed
 
 CONFIDENCE = 0.95
 ALPHA = 1e-6
 """How often a planted fault, or an attack on messages in the clear, is called won by accident, at most."""
 POWER = 0.9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Picture:
-    """A true row beside the one that an attack rebuilt, in the rows' own units."""
-
-    true: NDArray[np.int64] = field(repr=False)
-    rebuilt: NDArray[np.int64] | None = field(repr=False)
-    exact: bool
+COIN = 0.3
+"""A guess that is right more often than this is a coin's: it takes more trials to show that an attack does better."""
+EACH = 1e-5
+"""The family error's part of one result among a hundred: so many trials are made as notice a leak at this level."""
 
 
 class Area(Record, title="area"):
@@ -42,11 +37,15 @@ class Area(Record, title="area"):
     def of(cls, members: Sequence[float], others: Sequence[float]) -> Self:
         """Return the area for scores of used rows and of others, at least one of each."""
         value = area_under_roc(members, others)
-        half = 1.96 * np.sqrt(_variance_of_area(np.asarray(members), np.asarray(others)))
-        return cls(value=value, low=max(0.0, value - half), high=min(1.0, value + half))
+        bins = np.unique([*members, *others])
+        of_members, of_others = (
+            np.bincount(np.searchsorted(bins, one), minlength=len(bins)) for one in (members, others)
+        )
+        low, high = delong(of_members.tolist(), of_others.tolist())
+        return cls(value=value, low=min(low, value), high=max(high, value))
 
 
-class Score(Record, title="score", arbitrary_types_allowed=True):
+class Score(Record, title="score"):
     """What an attack achieved. No row of anybody is in its report."""
 
     hits: Natural
@@ -65,8 +64,6 @@ class Score(Record, title="score", arbitrary_types_allowed=True):
     """Mean error of an estimate, for attacks that estimate a number; null for others."""
     blind_error: NotNegative | None = Field(default=None, exclude=True)
     """The same of an estimate by the public rows alone."""
-    pictures: tuple[Picture, ...] = Field(default=(), repr=False, exclude=True)
-    """Some rows, rebuilt."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -96,7 +93,6 @@ class Score(Record, title="score", arbitrary_types_allowed=True):
             ),
             error=mean("error"),
             blind_error=mean("blind_error"),
-            pictures=tuple(picture for part in parts for picture in part.pictures),
         )
 
     @property
@@ -144,6 +140,12 @@ class Score(Record, title="score", arbitrary_types_allowed=True):
         return float(stats.beta.ppf(POWER, needed, self.trials - needed + 1))
 
     @property
+    def is_enough(self) -> bool:
+        """Whether there are trials enough to notice a leak by the standard rule, as one result of many."""
+        noticed = self.smallest_noticed(EACH)
+        return noticed is not None and noticed <= STANDARD_RULE["notices_coins" if self.chance > COIN else "notices"]
+
+    @property
     def has_curve(self) -> bool:
         """Whether the attack gave scores to rows of both kinds."""
         return bool(self.members and self.others)
@@ -172,19 +174,6 @@ def area_under_roc(members: Sequence[float], others: Sequence[float]) -> float:
     ranks = stats.rankdata(np.concatenate([np.asarray(members), np.asarray(others)]))
     n = len(members)
     return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * len(others)))
-
-
-def _variance_of_area(members: NDArray[np.float64], others: NDArray[np.float64]) -> float:
-    """Return DeLong's variance of the area, by placement values; never zero."""
-
-    def placed(ones: NDArray[np.float64], among: NDArray[np.float64]) -> NDArray[np.float64]:
-        ordered = np.sort(among)
-        below, up_to = np.searchsorted(ordered, ones, "left"), np.searchsorted(ordered, ones, "right")
-        return np.asarray((below + up_to) / 2 / len(among))
-
-    least = 1.0 / (len(members) + 1) / (len(others) + 1)
-    parts = [placed(members, others), placed(others, members)]
-    return max(least, sum(float(part.var(ddof=1)) / len(part) for part in parts if len(part) > 1))
 
 
 def paired(members: Sequence[float], others: Sequence[float], rng: np.random.Generator) -> Score:

@@ -18,7 +18,7 @@ from analytic.row_format import RowFormat
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.dossier_run import MODEL, SUMMARY, TOTALS
 from analytic_secagg.errors import UsageError
-from analytic_secagg.federation import Federation, Step
+from analytic_secagg.federation import Federation, Step, SumRecord
 from analytic_secagg.modes import Mode, find_mode
 from analytic_secagg.privacy import is_bounded
 from analytic_secagg.totals import differences, totals_from_bytes
@@ -46,6 +46,20 @@ class RunRecord(Record, title="run"):
     """Digest of the file of its totals."""
 
 
+class _Replayed(Federation[Any]):
+    """A federation that keeps each sum with the total that it takes."""
+
+    def __init__(self, learner: AnalyticLearner[Any], **options: Any) -> None:
+        super().__init__(learner, **options)
+        self.replayed = list[tuple[Step[Any], SumResult]]()
+
+    def take(self, result: SumResult) -> SumRecord:
+        """Take a sum's total."""
+        if (step := self.next_sum) is not None:
+            self.replayed.append((step, result))
+        return super().take(result)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FinishedRun:
     """A run as its folder holds it.
@@ -53,14 +67,14 @@ class FinishedRun:
     Args:
         learner: the closed form, as its model's file states it.
         model: the complete model.
-        results: the totals of its sums, in order.
+        sums: each sum with its total, in order.
         mode: of its sums.
         record: what a report says of it.
     """
 
     learner: AnalyticLearner[Any]
     model: Any = field(repr=False)
-    results: tuple[SumResult, ...] = field(repr=False)
+    sums: tuple[tuple[Step[Any], SumResult], ...] = field(repr=False)
     mode: Mode
     record: RunRecord
 
@@ -81,15 +95,16 @@ class FinishedRun:
                 f"({type(error).__name__})"
             ) from error
         saved, results = load_model(folder / MODEL), totals_from_bytes(totals, source=str(folder / TOTALS))
-        if differences(saved, results):
-            raise UsageError(f"the totals of {folder} give another model than the one beside them: files were mixed up")
+        replayed = _Replayed(saved.learner, release=None, sum_fits=True)
+        if differences(saved, results, replayed):
+            raise UsageError(f"the totals of {folder} do not give the model in it: files were mixed up")
         record = RunRecord(
             mode=mode.name,
             survivors=len(results[-1].survivors),
             weights_sha256=hashlib.sha256(saved.learner.weights_bytes(saved.model)).hexdigest(),
             totals_sha256=hashlib.sha256(totals).hexdigest(),
         )
-        return cls(learner=saved.learner, model=saved.model, results=results, mode=mode, record=record)
+        return cls(learner=saved.learner, model=saved.model, sums=tuple(replayed.replayed), mode=mode, record=record)
 
     def columns(self, own: Dataset, feature_format: RowFormat, rng: np.random.Generator) -> Iterator[RunColumn]:
         """Yield its totals that have a Gram, all of them together, and its model.
@@ -102,7 +117,7 @@ class FinishedRun:
         """
         population, members = _population(own)
         sums, bench = list[SumView](), None
-        for step, result in self._steps():
+        for step, result in self.sums:
             names = {segment.name for segment in step.layout.segments}
             if not ({"gram", "cross"} <= names or FIRST_CLASS in names):
                 continue
@@ -131,14 +146,6 @@ class FinishedRun:
 
     def _exposure(self, kind: Kind, sums: tuple[SumView, ...]) -> Exposure:
         return Exposure(kind=kind, sums=sums, learner=self.learner)
-
-    def _steps(self) -> Iterator[tuple[Step[Any], SumResult]]:
-        federation = Federation[Any](self.learner, release=None, sum_fits=True)
-        for result in self.results:
-            step = federation.next_sum
-            assert step is not None, "reading compared the number of sums"
-            yield step, result
-            federation.take(result)
 
 
 def _seen(step: Step[Any], result: SumResult) -> SumView:

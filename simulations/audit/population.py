@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ from analytic.parts import together
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
 from secagg.layout import IntVector
+
+QUARTERS = "low", "below the middle", "above the middle", "high"
+"""What real targets are audited as."""
 
 Indices = NDArray[np.intp]
 IntRows = NDArray[np.int64]
@@ -40,6 +43,7 @@ class Truth:
         is_outlying: for each candidate, whether it is of the tenth that lies farthest from the public rows.
         row_counts: how many different numbers of rows a client may hold, all equally likely.
         n_classes: labels are 0 to n_classes - 1.
+        likeliest_row: how often a blind guess names a row with its label: the most frequent one's part of the pool.
     """
 
     rows: IntRows = field(repr=False)
@@ -52,11 +56,7 @@ class Truth:
     is_outlying: NDArray[np.bool_] = field(repr=False)
     row_counts: int
     n_classes: int
-
-    @property
-    def pool_size(self) -> int:
-        """How many rows a blind guess chooses from."""
-        return len(self.pool)
+    likeliest_row: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -110,6 +110,28 @@ class Population:
         return ClientRows(self.dataset.x_test[self.public], self.dataset.y_test[self.public])
 
 
+def with_labels(dataset: Dataset) -> Dataset:
+    """Return rows of classes as they are, and of one real target with its quarters for classes.
+
+    A total of quarters has more numbers about the rows than one of the real target, and the same Gram.
+
+    Raises:
+        UsageError: rows have several targets or classes.
+    """
+    if dataset.is_multilabel or (dataset.is_regression and dataset.n_classes > 1):
+        raise UsageError(
+            f"attacks look for rows of one class each; {dataset.name} has several targets or classes a row: audit one "
+            "of its columns as --target"
+        )
+    if not dataset.is_regression:
+        return dataset
+    cuts = np.quantile(dataset.y_train, [0.25, 0.5, 0.75])
+    labels = (np.searchsorted(cuts, part[:, 0], side="right") for part in (dataset.y_train, dataset.y_test))
+    y_train, y_test = (part.astype(np.int64) for part in labels)
+    note = "the target is a number, of which the audit takes the quarter for the class"
+    return replace(dataset, y_train=y_train, y_test=y_test, classes=QUARTERS, notes=(*dataset.notes, note))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EnteringRows:
     """The integer rows that a sum really adds up: features in their units, or a learner's own map of them.
@@ -120,12 +142,14 @@ class EnteringRows:
         public: shape (p, d).
         outlying: for each candidate, whether it is of the tenth that lies farthest from the public rows, by their
             second moment.
+        likeliest: the part of the candidates that the most frequent row with its label makes up.
     """
 
     candidates: IntRows = field(repr=False)
     candidate_labels: Labels = field(repr=False)
     public: IntRows = field(repr=False)
     outlying: NDArray[np.bool_] = field(repr=False)
+    likeliest: float = 0.0
 
     @classmethod
     def of(cls, learner: AnalyticLearner[Any], model: Any, population: Population) -> EnteringRows:
@@ -134,8 +158,14 @@ class EnteringRows:
         candidates = _entering(learner, model, population.rows(population.candidates))
         public = _entering(learner, model, population.public_rows)
         distance = inverse_moment_norms(candidates.astype(np.float64), public.astype(np.float64))
-        outlying = distance >= np.quantile(distance, 0.9)
-        return cls(candidates=candidates, candidate_labels=labels, public=public, outlying=outlying)
+        times = np.unique(np.column_stack([candidates, labels]), axis=0, return_counts=True)[1]
+        return cls(
+            candidates=candidates,
+            candidate_labels=labels,
+            public=public,
+            outlying=distance >= np.quantile(distance, 0.9),
+            likeliest=float(times.max() / len(labels)),
+        )
 
 
 def inverse_moment_norms(rows: NDArray[np.float64], public: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -38,6 +38,12 @@ DEFAULT_MODES = ("plain", "masked", "bfv")
 
 THOROUGH_RUNS = 1000
 
+CLIENTS, ROWS, FEW_ROWS = 20, 40, 12
+"""Of a cohort for which nothing was said; and rows below which there are fewer clients instead, down to ``LEAST``."""
+
+LEAST, HELD = 3, 0.6
+"""Clients that masks need; and the part of all rows that clients hold, since attacks need others beside them."""
+
 MOST_COLLUDERS = 6
 """Of the seven clients of the sum that coalitions are tried on, one is attacked."""
 
@@ -71,7 +77,7 @@ class AuditSettings:
         default=False,
     )
     own: tuple[str, ...] = option(
-        "helpers=N or corrupt=F of a mode with helpers; a committee has 4, one of whom may collude, if nothing is said",
+        "helpers=N or corrupt=F of a mode with helpers; a committee has 4 by default, one of which may collude",
         str,
         default=(),
         flag="--option",
@@ -86,13 +92,17 @@ class AuditSettings:
         shown="all",
     )
     clients: int = option(
-        "clients of your cohort", lambda text: whole(text, at_least=2, at_most=MAX_CLIENTS), default=20
+        "clients of your cohort",
+        lambda text: whole(text, at_least=2, at_most=MAX_CLIENTS),
+        default=0,
+        shown=f"{CLIENTS}, or fewer of a small table",
     )
     rows_per_client: int = option(
         "rows of a client, on average",
         lambda text: whole(text, at_least=2, at_most=MAX_CANDIDATES),
         flag="--rows",
-        default=40,
+        default=0,
+        shown=f"{ROWS}, or fewer of a small table",
     )
     cohorts: tuple[int, ...] = option(
         "further cohort sizes whose totals and models are attacked, for comparison",
@@ -137,7 +147,7 @@ class AuditSettings:
     )
     feature_format: RowFormat | None = format_option("all rows")
     seed: int = option(
-        "deals rows and tosses coins; keys, masks and noise come from the operating system",
+        "draws cohorts, targets and guesses; keys, masks and noise come from the operating system",
         natural,
         default=0,
     )
@@ -147,19 +157,23 @@ class AuditSettings:
             raise UsageError("an audit needs at least one mode and one attack")
         if not all(math.isfinite(epsilon) and epsilon > 0 for epsilon in self.tried_epsilon):
             raise UsageError(f"an epsilon is a finite number above 0, not {self.epsilon}")
-        numbers = (self.clients - 1, self.rows_per_client - 1, self.sessions, self.trials, self.seed + 1)
-        if min(numbers) < 1 or min((*self.cohorts, 2)) < 2:
+        sizes = {size for size in (self.clients, self.rows_per_client) if size} | {*self.cohorts, 2}
+        if min(self.sessions, self.trials, self.seed + 1) < 1 or min(sizes) < 2:
             raise UsageError(
                 "an audit needs at least 2 clients a cohort, 2 rows per client, 1 session, 1 trial and a seed >= 0"
             )
         _ = self.tried_modes
 
-    @property
-    def spelled_out(self) -> AuditSettings:
-        """The same with what ``thorough`` stands for."""
+    def spelled_out(self, dataset: Dataset) -> AuditSettings:
+        """The same with what ``thorough`` stands for, and with a cohort for these rows where none was named."""
+        held = int(HELD * min(len(dataset.x_train), MAX_CANDIDATES))
+        clients = self.clients or min(CLIENTS, max(LEAST, held // (self.rows_per_client or FEW_ROWS)))
+        chosen = replace(
+            self, clients=clients, rows_per_client=self.rows_per_client or min(ROWS, max(2, held // clients))
+        )
         if not self.thorough:
-            return self
-        return replace(self, thorough=False, modes=choose_modes(None), two_world_runs=THOROUGH_RUNS)
+            return chosen
+        return replace(chosen, thorough=False, modes=choose_modes(None), two_world_runs=THOROUGH_RUNS)
 
     @property
     def tried_epsilon(self) -> tuple[float, ...]:

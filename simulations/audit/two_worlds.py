@@ -4,14 +4,18 @@ A coin puts a canary into a run or leaves it out. Every sum of the run is made f
 of every client, colluders who tell their shares, no more survivors than promised. The attacker knows all other rows and
 computes the likelihood ratio of the two worlds, which no attack beats (Neyman and Pearson, 1933). The ratios of many
 runs give lower bounds of epsilon. One above the claim refutes it; one far below it says that the test was too weak.
+
+The exact sum of every run is known, so its noise is too: whether it is as much as claimed, about zero in every
+coordinate, and whole numbers down to the last bit is tested on the same runs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -22,14 +26,16 @@ from scipy import stats
 from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner, ClientRows
 from analytic_secagg.federation import Federation, Step
-from analytic_secagg.modes import MODES, Mode
+from analytic_secagg.modes import MODES
 from analytic_secagg.privacy import PrivacyPlan, PrivateForm
 from secagg import InOneProcess, PartyId, run_in_memory
-from secagg.dp import DistributedNoise
+from secagg.dp import DistributedNoise, NoisySum
+from secagg.dp.audit import audit_noise
 from secagg.dp.conversions import gdp_epsilon
+from secagg.dp.noise import CoordinateNoise
+from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
-from simulations.audit.evaluate import clopper_pearson
-from simulations.audit.noisy_totals import NoisyParties, Spoil
+from secagg.sessions import ClientInput, ClientSession
 from simulations.report.document import Count, Natural, NotNegative, Part, Positive, Record, computed
 
 CLIENTS, RUNS, ROWS = 5, 1000, 2
@@ -40,9 +46,6 @@ CONFIDENCE = 0.999
 
 PILOTS = 10
 """Runs without messages, in which the canary is chosen."""
-
-THRESHOLDS = 41
-"""Quantiles of the scores of one half of the runs that are tried as thresholds."""
 
 CLIENT_COPIES = 4
 """Where a client is protected, its canary has so many times the rows that the plan expects of one."""
@@ -56,7 +59,19 @@ LARGEST_EPSILON = 64.0
 LARGEST_MU = 40.0
 """A larger one is not told from no noise at all."""
 
+MASKED = MODES["masked"]
+"""The mode of the sums: noise is the same in every mode."""
+
+NEVER = 1e-6
+"""How often each test of the noise alarms by accident."""
+
+WIDE = 1024
+"""Noise of this standard deviation has its low four bits equally often; narrower noise is not asked."""
+
 Floats = NDArray[np.float64]
+
+Spoil = Callable[[PartyId, IntVector, bytes], IntVector]
+"""A planted fault: what a client sends in place of its vector with noise, given itself, its vector and the session."""
 
 
 class Outcome(StrEnum):
@@ -87,14 +102,11 @@ class Bound(Record, title="bound"):
     """Epsilon at least, if scores are normal, by ``mu`` and its error."""
     scale: NotNegative
     """Epsilon at least, if scores are normal, by their spread about the means that what the canary adds gives them."""
-    threshold: NotNegative
-    """Epsilon at least, whatever the scores' law: by right and wrong accusations at a threshold that was chosen on the
-    other half of the runs (Clopper and Pearson). It cannot come near a large epsilon in few runs."""
 
     @property
     def best(self) -> float:
-        """The largest of the three."""
-        return max(self.fit, self.scale, self.threshold)
+        """The larger of the two."""
+        return max(self.fit, self.scale)
 
 
 class TwoWorlds(Record, title="two_worlds"):
@@ -128,6 +140,12 @@ class TwoWorlds(Record, title="two_worlds"):
     """Of all bounds together."""
     bounds: tuple[Bound, ...] = Field(exclude=True)
     """Of all runs and sums first."""
+    noise_ratio: NotNegative
+    """Variance of the noise found in the sum with the least, over the claimed one."""
+    noise_interval: list[NotNegative]
+    """Both ends of its interval; a claim is above the upper one once in a million tests."""
+    noise_p_value: Part
+    """How likely honest noise is so far from zero on average, or has such low bits; floating-point noise has others."""
 
     @computed
     def lower_bound(self) -> NotNegative:
@@ -136,8 +154,8 @@ class TwoWorlds(Record, title="two_worlds"):
 
     @computed
     def outcome(self) -> Outcome:
-        """Refuted if ``lower_bound`` is above the claim; not decided if it is below half of it."""
-        if self.lower_bound > self.epsilon:
+        """Refuted if ``lower_bound`` is above the claim or the noise is none; not decided if it is below half of it."""
+        if self.lower_bound > self.epsilon or self.noise_interval[1] < 1.0 or self.noise_p_value < NEVER:
             return Outcome.REFUTED
         return Outcome.CONSISTENT if self.lower_bound >= self.epsilon / 2 else Outcome.NOT_DECIDED
 
@@ -147,12 +165,9 @@ def two_worlds(
     plan: PrivacyPlan,
     rng: np.random.Generator,
     *,
-    mode: Mode | None = None,
     n_clients: int = CLIENTS,
     runs: int = RUNS,
-    confidence: float = CONFIDENCE,
     spoil: Callable[[DistributedNoise, int], Spoil] | None = None,
-    tick: Callable[[], None] = lambda: None,
 ) -> TwoWorlds:
     """Run a learner many times with and without a canary, and bound epsilon from what the best attack makes of it.
 
@@ -163,12 +178,9 @@ def two_worlds(
         learner: without noise, of few features (6 or so), with room for 4 rows of each client; what a plan applies to.
         plan: the claim. Its promised survivors are at least what the mode can keep, and at most the clients.
         rng: draws rows, coins, survivors, colluders and who holds the canary.
-        mode: how sums are made; ``masked`` if left out.
         n_clients: the cohort.
         runs: how many.
-        confidence: of all bounds together; 1 - confidence is the risk that a claim that holds is refuted.
         spoil: a planted fault: given a client's share of the noise and the sum's number from 0, what clients send.
-        tick: called after each run.
 
     Raises:
         PrivacyError: the learner has no private form of this plan, or the mode does not keep the promise.
@@ -178,24 +190,23 @@ def two_worlds(
     >>> from analytic.row_format import RowFormat
     >>> toy = AFL(n_features=3, n_targets=2, feature_format=RowFormat(integer_bits=1, fraction_bits=16), max_rows=40)
     >>> plan = PrivacyPlan(epsilon=8.0, min_noise_shares=4, colluders=1)
-    >>> found = two_worlds(toy, plan, np.random.default_rng(0), runs=60)
-    >>> found.outcome is Outcome.REFUTED, found.bounds[0].exact_mu > 1.6
-    (False, True)
+    >>> found = two_worlds(toy, plan, np.random.default_rng(0), runs=40)
+    >>> found.runs, found.bounds[0].exact_mu > 1.6
+    (40, True)
     """
     if plan.min_noise_shares is None or runs < 40:
         raise ValueError(
             f"a two-world test needs noise that clients add and at least 40 runs, not {plan.min_noise_shares} "
             f"smallest number of noise shares and {runs} runs: state min_noise_shares in the plan, or more runs"
         )
-    chosen = MODES["masked"] if mode is None else mode
-    setting = _Setting.of(learner, plan, rng, mode=chosen, n_clients=n_clients, spoil=spoil)
+    setting = _Setting.of(learner, plan, rng, n_clients=n_clients, spoil=spoil)
     made = _Scores.empty(runs, setting)
     for run in range(runs):
         made.add(run, setting)
-        tick()
+    ratio, interval, p_value = setting.noise_of(made.noise)
     return TwoWorlds(
         learner=setting.form.learner.name,
-        mode=chosen.name,
+        mode=MASKED.name,
         epsilon=plan.epsilon,
         delta=plan.delta,
         unit=plan.unit,
@@ -206,8 +217,11 @@ def two_worlds(
         sums=setting.n_sums,
         runs=runs,
         with_canary=int(made.is_in.sum()),
-        confidence=confidence,
-        bounds=tuple(made.bounds([one.label for one in setting.form.releases], plan.delta, confidence)),
+        confidence=CONFIDENCE,
+        bounds=tuple(made.bounds([one.label for one in setting.form.releases], plan.delta, CONFIDENCE)),
+        noise_ratio=ratio,
+        noise_interval=list(interval),
+        noise_p_value=p_value,
     )
 
 
@@ -220,7 +234,6 @@ class _Setting:
 
     Args:
         form: the private form.
-        mode: how sums are made.
         parts: rows of each client beside the canary.
         canary: rows that one client holds besides in the worlds without and with the canary.
         spoil: the planted fault.
@@ -228,7 +241,6 @@ class _Setting:
     """
 
     form: PrivateForm
-    mode: Mode
     parts: Mapping[PartyId, ClientRows]
     canary: tuple[ClientRows, ClientRows]
     spoil: Callable[[DistributedNoise, int], Spoil] | None
@@ -241,7 +253,6 @@ class _Setting:
         plan: PrivacyPlan,
         rng: np.random.Generator,
         *,
-        mode: Mode,
         n_clients: int,
         spoil: Callable[[DistributedNoise, int], Spoil] | None,
     ) -> Self:
@@ -249,18 +260,18 @@ class _Setting:
         n_features, n_classes = _sizes(learner)
         parts = {party: toy_rows(rng, ROWS, n_features, n_classes, plan) for party in range(1, n_clients + 1)}
         canary = _worst_canary(form, list(parts.values()), extreme_rows(rng, n_features, n_classes, plan))
-        return cls(form=form, mode=mode, parts=parts, canary=canary, spoil=spoil, rng=rng)
+        return cls(form=form, parts=parts, canary=canary, spoil=spoil, rng=rng)
 
     @property
     def n_sums(self) -> int:
         return len(self.form.releases)
 
-    def run(self, is_in: bool) -> tuple[Floats, Floats, list[PartyId]]:
+    def run(self, is_in: bool) -> tuple[Floats, Floats, list[PartyId], list[IntVector]]:
         """Make all sums for real.
 
         Returns:
             The log likelihood ratio of each sum, the squared length of what the canary adds to each in standard
-            deviations of the claimed noise, and the survivors whose share of the noise nobody tells.
+            deviations of the claimed noise, the survivors whose share of the noise nobody tells, and the noise.
         """
         plan, order = self.form.plan, self.rng.permutation(list(self.parts)).tolist()
         survivors = order[: plan.min_noise_shares]
@@ -269,8 +280,8 @@ class _Setting:
         own = None if plan.unit == "client" else self.parts[holder]
         without, with_canary = (_copied(added, own) for added in self.canary)
         federation = Federation(self.form.learner, release=None, sum_fits=True)
-        sums = self.mode.sums(tuple(self.parts), min_survivors=plan.min_noise_shares)
-        scores, squared = np.zeros(self.n_sums), np.zeros(self.n_sums)
+        sums = MASKED.sums(tuple(self.parts), min_survivors=plan.min_noise_shares)
+        scores, squared, noise = np.zeros(self.n_sums), np.zeros(self.n_sums), list[IntVector]()
         for number in range(self.n_sums):
             step = _noisy(federation, self.form, number)
             vectors = {party: step.vector(of) for party, of in rows.items()}
@@ -280,8 +291,33 @@ class _Setting:
             result = run_in_memory(parties, vectors | {holder: there if is_in else out}).result
             unexplained = result.total - sum(vectors.values(), out)
             scores[number], squared[number] = _likelihood_ratio(self.form, number, unexplained, there - out)
+            noise.append(unexplained - (there - out) * is_in)
             federation.take(result)
-        return scores, squared, survivors[plan.colluders :]
+        return scores, squared, survivors[plan.colluders :], noise
+
+    def noise_of(self, runs: Sequence[Sequence[IntVector]]) -> tuple[float, tuple[float, float], float]:
+        """Return the least part of the claimed variance found in a sum, its interval, and the p-value of other tests.
+
+        Args:
+            runs: the noise of each sum, of each run.
+        """
+        ratios, p_values = list[tuple[float, tuple[float, float]]](), list[float]()
+        for number, drawn in enumerate(zip(*runs, strict=True)):
+            found = np.array(drawn)
+            claimed = self.form.noises[number]
+            assert isinstance(claimed, DistributedNoise)
+            every = CoordinateNoise(levels=np.tile(claimed.total.levels, len(found)), variances=claimed.total.variances)
+            audited = audit_noise(found.ravel(), every, alpha=NEVER)
+            ratios.append((audited.variance_ratio, audited.interval))
+            levels, variances = _levels(self.form, number)
+            sigmas = np.sqrt(variances[levels[levels > 0]])
+            found = found[:, levels > 0]
+            means = found.mean(axis=0) / sigmas * math.sqrt(len(found))
+            p_values.append(float(stats.chi2.sf(np.square(means).sum(), len(means))))
+            low = np.bincount(found[:, sigmas > WIDE].ravel() & 15, minlength=16)
+            p_values += [float(stats.chisquare(low).pvalue)] if low.any() else []
+        ratio, interval = min(ratios, key=lambda one: one[1][1])
+        return ratio, interval, min(1.0, len(p_values) * min(p_values))
 
 
 def _noisy(federation: Federation[Any], form: PrivateForm, number: int) -> Step[Any]:
@@ -318,6 +354,34 @@ def _parties(setting: _Setting, honest: InOneProcess, step: Step[Any], colluders
         colluders=colluders,
         spoil=setting.spoil and setting.spoil(noise, step.number),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyParties(InOneProcess):
+    """All parties of a noisy sum. Colluders tell their shares, so that these are taken off: they send none.
+
+    Args:
+        session_id: what a planted fault may depend on.
+        spoil: the planted fault; None for none.
+        colluders: who tell their shares.
+    """
+
+    session_id: bytes = field(repr=False)
+    spoil: Spoil | None
+    colluders: frozenset[PartyId]
+
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """Return the client's session: without noise if it colludes, with the fault if one is planted."""
+        noisy, secrets = self.protocol, self.of_party(party)
+        assert isinstance(noisy, NoisySum)
+        assert not callable(client_input)
+        if party in self.colluders:
+            return noisy.protocol.client(party, client_input, secrets=secrets, entropy=entropy)
+        if self.spoil is None:  # a vector may be given, or made when it is due
+            given = client_input if party % 2 else partial(np.copy, client_input)
+            return noisy.client(party, given, secrets=secrets, entropy=entropy)
+        spoiled = self.spoil(party, client_input, self.session_id)
+        return noisy.protocol.client(party, spoiled, secrets=secrets, entropy=entropy)
 
 
 # Rows and the canary
@@ -419,12 +483,14 @@ class _Scores:
         ratios: log likelihood ratios, shape (runs, sums).
         squared: squared lengths of what the canary adds, of the same shape.
         honest: whether a client is a survivor who tells nothing, shape (runs, clients).
+        noise: of each sum of each run.
     """
 
     is_in: NDArray[np.bool_]
     ratios: Floats
     squared: Floats
     honest: NDArray[np.bool_]
+    noise: list[list[IntVector]] = field(default_factory=list)
 
     @classmethod
     def empty(cls, runs: int, setting: _Setting) -> Self:
@@ -438,8 +504,9 @@ class _Scores:
 
     def add(self, run: int, setting: _Setting) -> None:
         """Make the run of a number."""
-        self.ratios[run], self.squared[run], honest = setting.run(bool(self.is_in[run]))
+        self.ratios[run], self.squared[run], honest, noise = setting.run(bool(self.is_in[run]))
         self.honest[run, np.array(honest) - 1] = True
+        self.noise.append(noise)
 
     def bounds(self, labels: Sequence[str], delta: float, confidence: float) -> Iterator[Bound]:
         """Bounds of all; of each sum, where there are several; and of the runs that count on one client's share."""
@@ -450,7 +517,7 @@ class _Scores:
             choices += [choice for choice in of_sums if self.squared[:, choice[2]].any()]
         of_clients = enumerate(self.honest.T, start=1)
         choices += [(f"client {party}", runs, slice(None)) for party, runs in of_clients if not runs.all()]
-        alpha = (1 - confidence) / (3 * len(choices))
+        alpha = (1 - confidence) / (2 * len(choices))
         for name, runs, sums in choices:
             ratio, square = self.ratios[runs, sums].sum(axis=1), self.squared[runs, sums].sum(axis=1)
             yield _bound(name, ratio, square, self.is_in[runs], alpha=alpha, delta=delta)
@@ -466,7 +533,6 @@ def _bound(name: str, score: Floats, square: Floats, is_in: NDArray[np.bool_], *
         exact_mu=float(np.sqrt(square).mean()),
         fit=_epsilon(mu - float(stats.norm.isf(alpha)) * error, delta),
         scale=_scale_bound(score, square, is_in, delta, alpha),
-        threshold=_threshold_bound(score, is_in, delta, alpha),
     )
 
 
@@ -488,29 +554,6 @@ def _scale_bound(score: Floats, square: Floats, is_in: NDArray[np.bool_], delta:
     about = (score[moved] - np.where(is_in[moved], 0.5, -0.5) * square[moved]) / length
     widest = float(np.square(about).sum()) / float(stats.chi2.ppf(alpha, len(about)))
     return _epsilon(min(float(length.mean()) / math.sqrt(widest), LARGEST_MU) if widest > 0 else LARGEST_MU, delta)
-
-
-def _threshold_bound(score: Floats, is_in: NDArray[np.bool_], delta: float, alpha: float) -> float:
-    """Epsilon at least by counts on half of the runs, at the threshold that is best on the others."""
-    half = np.arange(len(score)) % 2 == 0
-    thresholds = np.unique(np.quantile(score[half], np.linspace(0.0, 1.0, THRESHOLDS), method="inverted_cdf"))
-    best = max(thresholds, key=lambda at: _counted(score[half] > at, is_in[half], delta, alpha))
-    return _counted(score[~half] > best, is_in[~half], delta, alpha)
-
-
-def _counted(accused: NDArray[np.bool_], is_in: NDArray[np.bool_], delta: float, alpha: float) -> float:
-    """Epsilon that P(accused | in) <= e^epsilon P(accused | out) + delta refutes, and so for those not accused."""
-    n, m = int(is_in.sum()), int((~is_in).sum())
-    if not min(n, m):
-        return 0.0
-    right, wrong = int(accused[is_in].sum()), int(accused[~is_in].sum())
-    found = 0.0
-    for hits, trials, errors, others in ((right, n, wrong, m), (m - wrong, m, n - right, n)):
-        low = clopper_pearson(hits, trials, 1 - alpha / 2)[0]
-        high = clopper_pearson(errors, others, 1 - alpha / 2)[1]
-        if low > delta:
-            found = max(found, math.log((low - delta) / high))
-    return found
 
 
 def _epsilon(mu: float, delta: float) -> float:

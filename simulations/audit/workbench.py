@@ -7,12 +7,13 @@ import ctypes
 import gc
 import hashlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
 
+from analytic.afl import AFL
 from analytic.errors import SpecificationError
 from analytic.learner import AnalyticLearner, ClientRows, SumSpec
 from analytic.row_format import RowFormat
@@ -26,6 +27,9 @@ from secagg.primitives.identity import IdentityKey
 from simulations.audit.knowledge import Known
 from simulations.audit.population import EnteringRows, Indices, Population, Truth, sizes
 from simulations.audit.view import FIRST_CLASS, SERVER_ALONE, Overlooked, RecordedSum, record_sum
+
+GAMES, FEW_CLIENTS, FEW_ROWS = 200, 20, 4
+"""Least messages of clients with few rows, most of these clients in one sum, and their rows."""
 
 Cohort = dict[PartyId, Indices]
 Run = tuple[Cohort, RecordedSum]
@@ -64,6 +68,7 @@ class Bench:
     coalitions: tuple[int, ...] | None = None
     entropy: Entropy = field(default=os_entropy)
     _runs: dict[str, list[Run]] = field(default_factory=dict, init=False, repr=False)
+    _few: list[Bench] = field(default_factory=list, init=False, repr=False)
 
     @classmethod
     def of(
@@ -179,23 +184,35 @@ class Bench:
         recorded.released()
         return recorded
 
-    def runs(self, mode: Mode) -> list[Run]:
-        """The sums of a mode whose messages are attacked, the same for every attack; all but the first lose clients.
+    def each_run(self, mode: Mode) -> Iterator[Run]:
+        """Yield the sums of a mode whose messages are attacked, the same for every attack; all but one lose clients.
 
         Who never sent its vector is left out of the cohort.
         """
-        if mode.name not in self._runs:
-            cohorts = [self.cohort(self.clients) for _ in range(self.sessions)]
-            makers = [self.run, *[self.run_with_dropouts] * (self.sessions - 1)]
-            self._runs[mode.name] = [
-                who_spoke(cohort, make(mode, self.vectors(cohort)))
-                for cohort, make in zip(cohorts, makers, strict=True)
-            ]
-        return self._runs[mode.name]
+        made = self._runs.setdefault(mode.name, [])
+        for place in range(self.sessions):
+            if place == len(made):
+                cohort, make = self.cohort(self.clients), self.run_with_dropouts if place else self.run
+                made.append(who_spoke(cohort, make(mode, self.vectors(cohort))))
+            yield made[place]
+
+    def runs(self, mode: Mode) -> list[Run]:
+        """Return all of them."""
+        return list(self.each_run(mode))
+
+    @property
+    def few(self) -> Bench:
+        """The same for clients with few rows: some attacks need those, others more messages."""
+        if not self._few:
+            clients = max(self.clients, min(FEW_CLIENTS, len(self.population.candidates) // (2 * FEW_ROWS)))
+            rows, sessions = min(FEW_ROWS, self.rows_per_client), -(-GAMES // (clients - 1))
+            self._few.append(replace(self, clients=clients, rows_per_client=rows, sessions=sessions))
+        return self._few[0]
 
     def forget(self, mode: Mode) -> None:
         """Keep a mode's sums no longer: encrypted ones of many features take hundreds of megabytes."""
-        self._runs.pop(mode.name, None)
+        for one in (self, *self._few):
+            one._runs.pop(mode.name, None)
         gc.collect()
 
     def known(self, worlds: Mapping[PartyId, tuple[IntVector, IntVector]] | None = None) -> Known:
@@ -233,7 +250,23 @@ class Bench:
             is_outlying=entering.outlying,
             row_counts=high - low + 1,
             n_classes=self.population.dataset.n_classes,
+            likeliest_row=entering.likeliest,
         )
+
+
+def reference_bench() -> Bench:
+    """Return a bench of made rows, the same each time, of which every attack wins something in the clear."""
+    rng = np.random.default_rng(0)
+    labels, groups = rng.integers(0, 3, 400), rng.integers(0, 4, 400)
+    rows = np.round(rng.normal(size=(400, 24)) + 6 * np.eye(24)[groups] + 2 * np.eye(24)[4 + labels], 3)
+    data = Dataset(
+        name="reference rows", x_train=rows[:250], y_train=labels[:250], x_test=rows[250:], y_test=labels[250:]
+    )
+    form = RowFormat.covering(rows)
+    learner = AFL(n_features=24, n_targets=3, feature_format=form, max_rows=250)
+    return Bench.of(
+        learner, Population.of(data, rng), feature_format=form, rows_per_client=8, rng=rng, clients=5, sessions=6
+    )
 
 
 def give_memory_back() -> None:

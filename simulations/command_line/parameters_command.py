@@ -123,7 +123,7 @@ class ParametersOptions:
         metavar="N,...",
     )
     corruption: float = option("largest fraction that colludes", _fraction, default=0.1, metavar="RATE")
-    dropout: float = option("largest fraction that vanishes", _fraction, default=0.3, metavar="RATE")
+    dropout: float = option("largest fraction that drops out", _fraction, default=0.3, metavar="RATE")
     security_bits: float = option("privacy fails with probability 2^-BITS at most", _bits, default=40.0, metavar="BITS")
     correctness_bits: float = option(
         "a sum is stuck with probability 2^-BITS at most", _bits, default=20.0, metavar="BITS"
@@ -241,13 +241,13 @@ COMMAND = Command(
     summary="show guarantees and costs of masked sums by cohort size, or of committees by their helpers",
     examples="""examples:
   analytic-secagg parameters
-      10 to 10 000 clients, a tenth corrupt, three tenths vanishing, both kinds of server
+      10 to 10 000 clients, 10 % corrupt, 30 % dropouts, both kinds of server
   analytic-secagg parameters --clients 50,200 --corruption 0.2 --dropout 0.1 --features 1024
       your own cohort sizes and threat model
   analytic-secagg parameters --helpers 4 --corrupt 1
       a committee of four, one of whom may collude with the server
 
-The table is Markdown, so that it can stand in a document as it is.
+The table is Markdown, for documents.
 """,
     options=ParametersOptions,
     run=run,

@@ -58,7 +58,7 @@ class DataOptions:
     )
 
     target: str | None = option(
-        "the column of a table that is to be learned: a schema is guessed from the file, and said; --columns has one "
+        "the target column of a table: a schema is guessed from the file and printed; --columns takes one "
         "that people agreed on",
         str,
         metavar="COLUMN",
@@ -72,7 +72,7 @@ class DataOptions:
     )
 
     offset: tuple[tuple[str, float], ...] = option(
-        "a public number that is taken off a column before all else, by the column's name or number from 0, such as "
+        "a public number to subtract from a column first, by the column's name or number from 0, such as "
         "0=1e9; may be repeated",
         lambda text: _offset(text),
         default=(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from analytic.errors import SpecificationError
 from analytic.learner import AnalyticLearner
 from analytic.row_format import RowFormat
 from analytic.scaling import Agreement, agreed_format
@@ -31,8 +32,18 @@ def feature_format_of(run: Run, dataset: Dataset) -> RowFormat:
 
 @lru_cache(maxsize=1)
 def _covering(dataset: Dataset) -> RowFormat:
-    """The format that holds every training row, which reads them all; each part of a run asks for it."""
-    return RowFormat.covering(dataset.x_train)
+    """The format that holds every training row, which reads them all; each part of a run asks for it.
+
+    Raises:
+        UsageError: none does.
+    """
+    try:
+        return RowFormat.covering(dataset.x_train)
+    except SpecificationError as error:
+        raise UsageError(
+            f"{dataset.name} needs columns that one format holds, or --format agreed, which brings each to a size of "
+            f"its own: {error}"
+        ) from error
 
 
 def target_format_of(run: Run, dataset: Dataset) -> RowFormat:
@@ -104,8 +115,13 @@ def build(run: Run, dataset: Dataset, *, max_clients: int | None = None) -> Anal
     )
 
 
-def check(run: Run, dataset: Dataset) -> int:
+def check(run: Run, dataset: Dataset, *, at_once: int = 1) -> int:
     """Refuse wrong settings of a run, before hours of work for another one.
+
+    Args:
+        run: what is to be trained.
+        dataset: its rows.
+        at_once: how many such runs go on at the same time.
 
     Returns:
         How many times ``execute`` says that it goes on, at most: contributions of clients, or rounds.
@@ -116,8 +132,7 @@ def check(run: Run, dataset: Dataset) -> int:
     asked = stated(run, dataset)
     if run.is_baseline:
         return int(asked.options.get("rounds", 1))
-    _ = run.mode_of_sums()
-    refuse_too_large(build(run, dataset))
+    refuse_too_large(build(run, dataset), run.mode_of_sums(), run.clients, at_once=at_once)
     return run.clients * n_sums(run, dataset)
 
 

@@ -13,11 +13,11 @@ from analytic_secagg.console.output_files import OutputFile
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.learners import LEARNERS
 from analytic_secagg.modes import MODES
-from analytic_secagg.size import WORTH_SAYING, gram_columns, in_words, seconds
+from analytic_secagg.size import WORTH_SAYING, gram_columns, in_words, needed_bytes, seconds, seconds_of_clients
 from simulations.command_line.printing import print_tables
 from simulations.command_line.progress import progress_bar
 from simulations.compare.baselines import BASELINES
-from simulations.compare.build import build
+from simulations.compare.build import build, n_sums
 from simulations.compare.comparison import Comparison, compare
 from simulations.compare.options import CompareOptions
 from simulations.compare.plan import tasks_of
@@ -39,7 +39,9 @@ def run(options: CompareOptions) -> int:
     tasks = tasks_of(options, dataset)
     _announce(dataset, tasks)
     with progress_bar(sum(task.n_runs for task in tasks)) as progress:
-        comparison = compare(dataset, tasks, progress, federated_float64=bool(files))  # which only files show
+        comparison = compare(
+            dataset, tasks, progress, federated_float64=bool(files), jobs=options.output.jobs
+        )  # which only files show
     texts = [(file, render(comparison)) for file, render in files]
     try:
         for file, text in texts:
@@ -60,10 +62,16 @@ def _announce(dataset: Dataset, tasks: Sequence[Task]) -> None:
         for run in task.runs
         if run.is_exact
     }
-    if (total := sum(map(seconds, learners.values()))) > WORTH_SAYING:
+    runs = [(build(run, dataset), run) for task in tasks for run in task.runs if run.is_exact]
+    of_clients = sum(
+        seconds_of_clients(learner, run.mode_of_sums(), run.clients) * n_sums(run, dataset) for learner, run in runs
+    )
+    if (total := of_clients + sum(map(seconds, learners.values()))) > WORTH_SAYING:
+        memory = max(needed_bytes(learner, run.mode_of_sums(), run.clients) for learner, run in runs)
         print(
-            f"estimate: about {in_words(total)} on one core for {max(map(gram_columns, learners.values()))} columns, "
-            "and more for every further mode, cohort and partition",
+            f"estimate: about {in_words(total)} on one core and {memory / 1e9:.1f} GB of memory, for up to "
+            f"{max(map(gram_columns, learners.values()))} columns and {max(run.clients for _, run in runs)} clients; "
+            "columns count once, and more for every further mode, cohort and partition",
             file=sys.stderr,
             flush=True,
         )
@@ -117,7 +125,7 @@ def _examples() -> str:
   analytic-secagg compare
       digits, 20 clients, Dirichlet 0.1, every mode that is installed
   analytic-secagg compare --dataset breast_cancer --partition iid --partition shards:2 --dropout 0.2
-      two ways to deal the rows; a fifth of the clients vanish
+      two ways to distribute the rows; a fifth of the clients drop out
   analytic-secagg compare --data features.npz --clients 100,1000 --modes plain --json out.json --html out.html
       your own features (arrays x_train, y_train, x_test, y_test), two cohort sizes, two reports
   analytic-secagg compare --modes committee --option helpers=4 --option corrupt=1
@@ -125,13 +133,13 @@ def _examples() -> str:
   analytic-secagg compare --learner fedhip --option alphas=1,10,100
       a model for each client, tested on a fifth of its own rows
   analytic-secagg compare --learner all --baselines all --partition iid --partition dirichlet:0.01 --modes plain
-      every closed form beside FedAvg and FedProx, where heterogeneity costs nothing and where it costs most
+      every closed form, FedAvg and FedProx, on even parts and on very heterogeneous ones
   analytic-secagg compare --dataset diabetes --learner all --partition iid --evaluate
-      real targets: R2 in place of accuracy, linear models with an intercept, each judged through one more sum
+      real targets: R2 in place of accuracy, linear models with an intercept, each evaluated through one more sum
   analytic-secagg compare --learner all --sweep d_phi=64,256 --baselines all --modes plain --frontier front.svg
-      what accuracy costs: every closed form beside FedAvg and FedProx against bytes, messages and seconds
+      what accuracy costs: every closed form, FedAvg and FedProx, by bytes, messages and seconds
   analytic-secagg compare --epsilon 1,8 --clients 100 --partition iid --seeds 5
-      also accuracy under differential privacy: distributed, central and local noise beside none
+      also accuracy with differential privacy: distributed, central and local noise, and none
 
 options of learners, baselines and modes (--option NAME=VALUE for all that have it, --option WHOSE.NAME=VALUE for one):
 {options}

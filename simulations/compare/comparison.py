@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import itertools
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +21,7 @@ from analytic.pipeline import Pipeline
 from analytic.row_format import RowFormat
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.doubts import of_origin
+from analytic_secagg.errors import FederationError
 from analytic_secagg.learners import find_learner
 from analytic_secagg.site.offsets import proposed_offset
 from simulations.compare.build import build, check, feature_format_of, has_intercept
@@ -27,7 +34,7 @@ from simulations.compare.tuning import Task
 from simulations.report.document import DatasetRecord, Natural, NotNegative, Record, computed, versions
 
 
-class Comparison(Record, title="Report of python -m simulations compare"):
+class Comparison(Record, title="Report of analytic-secagg compare"):
     """Readers must ignore names that they do not know."""
 
     kind: Literal["analytic-secagg/compare"] = Field(default="analytic-secagg/compare", serialization_alias="schema")
@@ -148,7 +155,12 @@ class Progress:
 
 
 def compare(
-    dataset: Dataset, tasks: Sequence[Task], progress: Progress | None = None, *, federated_float64: bool = True
+    dataset: Dataset,
+    tasks: Sequence[Task],
+    progress: Progress | None = None,
+    *,
+    federated_float64: bool = True,
+    jobs: int = 1,
 ) -> Comparison:
     """Execute every run, after settings of the tasks that try some were chosen.
 
@@ -157,24 +169,22 @@ def compare(
         tasks: the runs.
         progress: what is called as they go on.
         federated_float64: whether to find out how far federations in float64 end from the pooled model.
+        jobs: how many runs are trained at the same time, in processes of their own where that is more than one; the
+            records are the same but for times and memory.
 
     Raises:
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
-    progress, pooled = progress or Progress(), Pooled(dataset, federated_float64=federated_float64)
     for task in tasks:
         for run in (*task.runs, *map(task.runs[0].with_settings, task.trials)):
-            check(run, dataset)
-
-    def executed(run: Run) -> RunRecord:
-        progress.start(run.title, check(run, dataset))
-        return execute(run, dataset, pooled, tick=progress.tick)
-
-    def found(task: Task) -> list[RunRecord]:
-        runs, tuned = task.tuned(lambda run: executed(run).quality)
-        return [executed(run).model_copy(update={"tuned": tuned}) for run in runs]
-
-    runs = [record for task in tasks for record in found(task)]
+            check(run, dataset, at_once=jobs)
+    executed = partial(
+        _executed, dataset, progress or Progress(), Pooled(dataset, federated_float64=federated_float64), jobs
+    )
+    trials = executed([run for task in tasks for run in task.trial_runs])
+    chosen = [task.tuned(record.quality for record in itertools.islice(trials, len(task.trial_runs))) for task in tasks]
+    records = executed([run for several, _ in chosen for run in several])
+    runs = [next(records).model_copy(update={"tuned": tuned}) for several, tuned in chosen for _ in several]
     first = tasks[0].runs[0]
     coarse = _coarse(dataset, feature_format_of(first, dataset), first)
     offsets = {dataset.column(place): proposed_offset(dataset.x_train[:, place]) for place in coarse}
@@ -188,6 +198,43 @@ def compare(
         doubts=(*dataset.doubts, *_doubts_of_origin(dataset, first)),
         runs=with_unbeaten(runs),
     )
+
+
+def _executed(
+    dataset: Dataset, progress: Progress, pooled: Pooled, jobs: int, runs: Sequence[Run]
+) -> Iterator[RunRecord]:
+    """Yield the record of each run, in their order."""
+    if jobs == 1 or len(runs) < 2:
+        for run in runs:
+            progress.start(run.title, check(run, dataset))
+            yield execute(run, dataset, pooled, tick=progress.tick)
+        return
+    with ProcessPoolExecutor(min(jobs, len(runs)), get_context("spawn"), _begin_worker, (pooled,)) as workers:
+        found = [workers.submit(_execute_in_worker, run) for run in runs]
+        try:
+            for run, future in zip(runs, found, strict=True):
+                progress.start(run.title, 0)
+                yield future.result()
+        except BrokenProcessPool as error:
+            raise FederationError(
+                f"the system ended the process of a run ({run.title} or one beside it), as it does where memory is "
+                f"short: train fewer than {jobs} runs at a time"
+            ) from error
+        finally:
+            workers.shutdown(cancel_futures=True)
+
+
+_HELD: list[Pooled] = []
+"""In a worker: the rows, and the models made from them that further runs are compared with."""
+
+
+def _begin_worker(pooled: Pooled) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a Ctrl-C reaches every process, and one of them says so
+    _HELD.append(pooled)
+
+
+def _execute_in_worker(run: Run) -> RunRecord:
+    return execute(run, _HELD[0].dataset, _HELD[0])
 
 
 def _doubts_of_origin(dataset: Dataset, run: Run) -> Iterator[str]:

@@ -42,8 +42,8 @@ class FederationOptions:
 
     modes: tuple[Mode, ...] = modes_option()
     clients: tuple[int, ...] = option(
-        f"cohort sizes; masks of more than {LARGEST_COMPLETE} clients are on a sparse graph, planned for a tenth "
-        "corrupt, and a tenth of dropouts or half as many again as --dropout says",
+        f"cohort sizes; above {LARGEST_COMPLETE} clients each client is masked with a few neighbours only, enough for "
+        "10 % corrupt clients and for dropouts of 10 %, or of 1.5 times --dropout if that is more",
         lambda text: wholes(text, at_least=1, at_most=MAX_CLIENTS),
         default=(20,),
         metavar="N,...",
@@ -57,18 +57,18 @@ class FederationOptions:
         repeated=True,
     )
     dropout: float = option(
-        "part of the clients that vanish before their vector is sent, the same in every mode; under masks up to half "
-        "as many others vanish after theirs, which costs nobody's rows",
+        "fraction of the clients that drop out before they send a vector, the same in every mode; in masked modes up "
+        "to half as many more drop out after sending, and their rows still count",
         _rate,
         default=0.0,
         metavar="RATE",
     )
     dropout_anew: bool = option(
-        "draw other clients to vanish for every sum (inconsistent participation) instead of the same for all",
+        "let other clients drop out in every sum (inconsistent participation) instead of the same in all",
         default=False,
     )
     label_noise: float = option(
-        "part of the training labels that are wrong: each becomes one of the other classes, drawn with --seed",
+        "fraction of the training labels that are wrong: each becomes one of the other classes, drawn with --seed",
         _rate,
         default=0.0,
         metavar="RATE",
@@ -125,8 +125,8 @@ class LearningOptions:
         repeated=True,
     )
     sweep: tuple[str, ...] = option(
-        "sizes of a learner or baseline, each a run of its own, such as random.d_phi=256,1024 or fedavg.rounds=10,200; "
-        "may be repeated; not for what --epsilon adds",
+        "sizes of a learner or baseline, one run for each, such as random.d_phi=256,1024 or fedavg.rounds=10,200; "
+        "may be repeated; ignored by the runs of --epsilon",
         str,
         default=(),
         metavar="NAME=VALUE,...",
@@ -141,7 +141,7 @@ class LearningOptions:
         shown="0; 0.01 for what --epsilon adds",
     )
     ri_gamma: float = option(
-        "what each client adds to its Gram's diagonal and the server takes off exactly",
+        "AFL's gamma (RI process): added to each client's Gram, and removed from the total exactly",
         _penalty,
         default=0.0,
         flag="--ri",
@@ -157,7 +157,7 @@ class LearningOptions:
         shown="auto",
     )
     evaluate: bool = option(
-        "also judge each model through one more sum: accuracy, recall, precision, AUC and calibration, or R2 and "
+        "also evaluate each model through one more sum: accuracy, recall, precision, AUC and calibration, or R2 and "
         "errors of real targets, from clients that hold the test rows and show none",
         default=False,
     )
@@ -168,10 +168,10 @@ class PrivacyOptions:
     """Budgets of differential privacy; the others say nothing without ``epsilon``."""
 
     GROUP_DESCRIPTION: ClassVar[str] = """\
-With --epsilon further runs are made under noise, for afl, fedhip, random, logistic, deepafl and safle where they are
-asked for, with the cohorts, partitions, dropouts and --seed above. Distributed noise runs over each of --modes, central
-and local noise in the clear. Test rows are drawn anew with each seed. Rows are brought to norm 1 and have formats of
-their own, whatever --format says; the ridge is 0.01 unless --ridge is given; deepafl has n_layers=1, d_phi=64 and
+With --epsilon there are also runs with noise, for those of afl, fedhip, random, logistic, deepafl and safle that
+--learner names, with the cohorts, partitions, dropouts and --seed above. Distributed noise runs in each of --modes,
+central and local noise in the clear. Each seed draws its own test rows. Rows are scaled to norm 1 and have their own
+formats, whatever --format says; the ridge is 0.01 unless --ridge is given; deepafl has n_layers=1, d_phi=64 and
 d_f=64, random d_phi=64 and activation=gelu, safle n_buckets=2, group_size=1 and even thresholds from low=0 to high=1,
 unless --option sets them; logistic takes d_phi random features where --option says so.
 """
@@ -194,19 +194,20 @@ unless --option sets them; logistic takes d_phi random features where --option s
         shown="all that --dropout leaves",
     )
     colluders: int = option(
-        "survivors whose noise counts for nothing; 0 only where clients are given nothing of a noisy total",
+        "survivors that may reveal their share of the noise; 0 only where clients receive nothing that follows from a "
+        "noisy total",
         natural,
         default=1,
         metavar="N",
     )
     mean_share: float = option(
-        "part of the budget that buys the rows' mean, to centre them; 0 for one release less",
+        "part of the budget for the rows' mean, by which they are centred; 0 does not release it",
         lambda text: number(text, "a number from 0 to below 1", lambda share: 0 <= share < 1),
         default=0.05,
         metavar="F",
     )
     gram_share: float = option(
-        "the Gram's part of the rest",
+        "the Gram's part of the rest of the budget",
         lambda text: number(text, "a number between 0 and 1", lambda share: 0 < share < 1),
         default=0.3,
         metavar="F",
@@ -239,7 +240,14 @@ class OutputOptions:
         "write every number (docs/reference/compare-json.md)", file, default=None, metavar="FILE"
     )
     verbose: bool = option(
-        "also print hashes, intervals, the float64 model beside, messages, seconds and memory", default=False
+        "also print hashes, intervals, a float64 model of the same rows, messages, seconds and memory", default=False
+    )
+    jobs: int = option(
+        "runs that are trained at the same time, each in a process of its own: more than one fills the cores, takes "
+        "the memory of as many, and lets the table's seconds be those of a busy machine",
+        count,
+        default=1,
+        metavar="N",
     )
     explain: bool = option("also print what each mode guarantees and costs, for its largest sum", default=False)
     html: Path | None = option("write one self-contained page with table and plots", file, default=None, metavar="FILE")

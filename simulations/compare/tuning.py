@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,23 +100,26 @@ class Task:
         return every if len(every) > 1 else ()
 
     @property
+    def trial_runs(self) -> tuple[Run, ...]:
+        """What is trained to choose settings: each trial with each seed, the last fastest."""
+        first = self.runs[0]
+        return tuple(first.with_settings(one).held_out(seed) for one in self.trials for seed in self.seeds)
+
+    @property
     def n_runs(self) -> int:
         """Number of models that are trained."""
         return len(self.runs) + len(self.trials) * len(self.seeds)
 
-    def tuned(self, accuracy: Callable[[Run], float]) -> tuple[tuple[Run, ...], Tuned | None]:
+    def tuned(self, accuracies: Iterable[float]) -> tuple[tuple[Run, ...], Tuned | None]:
         """Return the runs with the settings of the best mean accuracy, and how they were chosen.
 
         Args:
-            accuracy: trains a run and tests it on its held-out rows.
+            accuracies: of ``trial_runs`` on their held-out rows, in that order.
         """
         if not self.grid:
             return self.runs, None
-        first = self.runs[0]
-        found = [
-            statistics.fmean(accuracy(first.with_settings(one).held_out(seed)) for seed in self.seeds)
-            for one in self.trials
-        ]
+        following = iter(accuracies)
+        found = [statistics.fmean(itertools.islice(following, len(self.seeds))) for _ in self.trials]
         chosen = self.trials[int(np.argmax(found))] if found else next(candidates(self.grid))
         numbers = {name: {one for one in own if isinstance(one, (int, float))} for name, own in self.grid.items()}
         tuned = Tuned(

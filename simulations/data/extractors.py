@@ -114,7 +114,7 @@ class FeatureSettings:
         shown="none",
     )
     pool: str = option(
-        "what becomes of a layer's maps: their means, or their standard deviations too", choices=POOLS, default="mean"
+        "how a layer's maps are pooled: by means, or by means and standard deviations", choices=POOLS, default="mean"
     )
     transform: str = option(
         "imagenet: resize to 224 x 224, ImageNet's mean and deviation; afl: the same with 0.5 and 0.5, to reproduce "

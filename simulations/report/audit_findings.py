@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from simulations.audit.attack import Limit
+from simulations.audit.attack import MASKED, Limit
 from simulations.audit.catalogue import find_attack
 from simulations.audit.decide import Outcome, Result, Rule, Verdict
 from simulations.audit.exposure import Kind
-from simulations.audit.noisy_totals import NoiseEvidence
 from simulations.audit.record import Audit
 from simulations.audit.two_worlds import Outcome as EpsilonOutcome
+from simulations.audit.two_worlds import TwoWorlds
 from simulations.report.document import Finding, Mark
 
 MARKS = {Verdict.PASSED: Mark.FINE, Verdict.FAILED: Mark.WRONG, Verdict.NOT_DECIDED: Mark.NOTICE}
@@ -35,8 +35,8 @@ def sentences(audit: Audit) -> list[Finding]:
         *_about_messages(audit),
         *_about_seen(audit),
         *_about_noise(audit),
-        *_about_two_worlds(audit),
         *_about_coalitions(audit),
+        *_about_failures(audit),
         *_about_controls(audit),
         *_about_what_is_known(audit),
     ]
@@ -71,18 +71,9 @@ def _about_messages(audit: Audit) -> Iterator[Finding]:
         )
 
 
-def _about_two_worlds(audit: Audit) -> Iterator[Finding]:
-    for one in audit.two_worlds:
-        told = (
-            f"Noise for epsilon {one.epsilon:g}: in {one.runs} small runs of {one.learner} with and without one person "
-            f"the best attack shows epsilon to be at least {one.lower_bound:.2f}; the claim is at most {one.epsilon:g}."
-        )
-        if one.outcome is EpsilonOutcome.REFUTED:
-            yield Mark.WRONG, f"{told} THE CLAIM IS REFUTED. Do not release it; report it to the authors."
-        elif one.outcome is EpsilonOutcome.NOT_DECIDED:
-            yield Mark.NOTICE, f"{told} That is below half of the claim and decides nothing: run more --two-world-runs."
-        else:
-            yield Mark.FINE, told
+def _about_failures(audit: Audit) -> Iterator[Finding]:
+    for one in audit.failures:
+        yield Mark.WRONG, f"Could not be tried: {one}. Nothing is known about it: do not use it before this is mended."
 
 
 def _about_coalitions(audit: Audit) -> Iterator[Finding]:
@@ -143,21 +134,22 @@ def _person(results: Sequence[Result]) -> str:
     if members:
         worst = max(members, key=lambda one: one.value or 0.0)
         found.append(
-            "Whoever holds one person's row tells whether it was used, for the tenth of the people who stand out most, "
-            f"{_of_100(worst.value or 0.0)} of 100 times (a coin 50{_limit(worst)})."
+            f"Whoever has one person's row tells whether it was used {_of_100(worst.value or 0.0)} of 100 times, for "
+            f"the tenth of the people who stand out most (a coin: 50{_limit(worst)})."
         )
     listed = [one for one in results if one.attack == "dictionary" and one.trials]
     for one in listed:
         found.append(
-            "Whoever has a list of all rows that may be in it, labels included, tells which are "
-            f"{_of_100((one.hits or 0) / (one.trials or 1))} of 100 times (no limit)."
+            "Whoever has a list of all rows that may have been used, labels included, tells a used row from another "
+            f"{_of_100((one.hits or 0) / (one.trials or 1))} of 100 times (a coin: 50; no limit)."
         )
     hidden = [one for one in results if one.limit_name == Limit.ATTRIBUTE and one.score is not None]
     for one in hidden:
         assert one.score is not None
         found.append(
-            f"A hidden value of a known person is told {_of_100(one.score.rate)} of 100 times (without it "
-            f"{_of_100(one.score.chance)}{_limit(one, ' more')})."
+            "Whoever knows a person's row but for one value guesses its quarter right "
+            f"{_of_100(one.score.rate)} of 100 times ({_of_100(one.score.chance)} without the total"
+            f"{_limit(one, ' more')})."
         )
     return " ".join(found)
 
@@ -167,14 +159,15 @@ def _cohort(results: Sequence[Result]) -> str:
     for one in shares:
         assert one.score is not None
         return (
-            f"Of all rows together, the share of a group is told to within {_percent(one.score.error or 0.0)} (without "
-            f"it {_percent(one.score.blind_error or 0.0)}); more clients do not change that."
+            f"Of the cohort: a group's part of all rows is estimated with a mean error of "
+            f"{_percent(one.score.error or 0.0)} ({_percent(one.score.blind_error or 0.0)} without the total); more "
+            "clients do not change that."
         )
     return ""
 
 
 def _limit(one: Result, more: str = "") -> str:
-    return "" if one.limit is None else f"; limit {_of_100(one.limit)}{more}"
+    return "" if one.limit is None else f"; limit: {_of_100(one.limit)}{more}"
 
 
 def _beside(one: Result) -> str:
@@ -187,26 +180,32 @@ def _beside(one: Result) -> str:
 
 
 def _about_noise(audit: Audit) -> Iterator[Finding]:
-    for one in audit.noise:
-        if not one.as_expected:
-            yield Mark.WRONG, f"Noise: {one.title}: THE CLAIM IS REFUTED. Do not release it; report it to the authors."
-        else:
+    for one in audit.two_worlds:
+        told = (
+            f"Noise for epsilon {one.epsilon:g}: in {one.runs} small runs of {one.learner} with and without one person "
+            f"the best attack shows epsilon to be at least {one.lower_bound:.2f}; the claim is at most "
+            f"{one.epsilon:g}. {_percent(one.noise_ratio)} of the claimed noise was found "
+            f"({' to '.join(map(_percent, one.noise_interval))})."
+        )
+        if one.outcome is EpsilonOutcome.REFUTED:
+            yield Mark.WRONG, f"{told} THE CLAIM IS REFUTED. Do not release it; report it to the authors."
+        elif one.outcome is EpsilonOutcome.NOT_DECIDED:
             yield (
-                Mark.FINE,
-                f"Noise for epsilon {one.epsilon:g} over {one.mode}: {one.noise_ratio:.3f} of the claimed variance was "
-                f"found ({one.noise_low:.3f} to {one.noise_high:.3f}). {promise(one)}.",
+                Mark.NOTICE,
+                f"{told} The attack came to less than half of the claim, which decides nothing: run more "
+                f"--two-world-runs. {promise(one, audit.settings.clients)}.",
             )
+        else:
+            yield Mark.FINE, f"{told} {promise(one, audit.settings.clients)}."
 
 
 def _about_controls(audit: Audit) -> Iterator[Finding]:
-    missed = [one.title for one in audit.controls if not one.caught]
-    if missed:
-        yield (
-            Mark.NOTICE,
-            f"Planted faults went unnoticed: {'; '.join(missed)}. Do not trust this report.",
-        )
-    elif audit.controls:
-        yield Mark.FINE, f"All {len(audit.controls)} faults that were planted on purpose were noticed."
+    """Say which attacks found nothing where nothing protects: what they find elsewhere counts for nothing."""
+    lost = [one.title for one in audit.attacks if one.works is False]
+    if lost:
+        yield Mark.NOTICE, f"These attacks did not win where they must, so they decide nothing: {'; '.join(lost)}."
+    elif tried := [one for one in audit.attacks if one.works]:
+        yield Mark.FINE, f"{len(tried)} of {len(tried)} attacks won where nothing protects, as they must."
 
 
 def _about_what_is_known(audit: Audit) -> Iterator[Finding]:
@@ -226,8 +225,14 @@ def _about_what_is_known(audit: Audit) -> Iterator[Finding]:
             yield Mark.NOTICE, f"Messages ({one.exposure}): {words}."
 
 
-def promise(one: NoiseEvidence) -> str:
-    """Return what epsilon and delta come to for one person: Kairouz, Oh and Viswanath, 2015, at even odds."""
+def promise(one: TwoWorlds, clients: int) -> str:
+    """Return what epsilon and delta come to for one person: Kairouz, Oh and Viswanath, 2015, at even odds.
+
+    Args:
+        one: the claim.
+        clients: of the owner's cohort.
+    """
+    least = MASKED.guarantee(tuple(range(1, clients + 1))).min_survivors
     most = (math.exp(one.epsilon) + one.delta) / (math.exp(one.epsilon) + 1)
     times = math.ceil(1e3 * most) / 10 if most < 0.995 else math.ceil(1e4 * most) / 100  # a bound is rounded up
     worth = (
@@ -243,7 +248,7 @@ def promise(one: NoiseEvidence) -> str:
     return (
         f"Epsilon {one.epsilon:g}, delta {one.delta:g}, for one {one.unit} ({one.adjacency}): whoever sees the total "
         f"and knows everything but {hidden} is right at most {times:g} times of 100, a coin 50 times: {worth}. "
-        f"It holds while at least {one.promised_survivors} clients are in the total, of whom {one.colluders} may tell "
+        f"It holds while at least {least} of {clients} clients are in the total, of whom {one.colluders} may tell "
         "their noise; who has several rows is promised less, unless clients are protected"
     )
 

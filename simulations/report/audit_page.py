@@ -7,14 +7,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from analytic.row_format import RowFormat
 from simulations.audit.attack import Limit
 from simulations.audit.catalogue import find_attack
 from simulations.audit.decide import ExposureRecord, Outcome, Rule
 from simulations.audit.exposure import Kind
 from simulations.audit.record import Audit
-from simulations.report.audit_findings import BAD, DECISIONS, MARKS, cell_words, sentences
-from simulations.report.page import render, row_picture
+from simulations.report.audit_findings import DECISIONS, MARKS, cell_words, sentences
+from simulations.report.page import render
 from simulations.report.plots import Line, LineChart
 
 CSS_CLASSES = {
@@ -28,16 +27,9 @@ CSS_CLASSES = {
     Outcome.SEEN: "seen",
 }
 
-MOST_PICTURES = 8
 
-
-def to_html(audit: Audit, *, pictures: bool = False) -> str:
-    """Return the page as text. It needs no network, no script and no other file.
-
-    Args:
-        audit: what to report.
-        pictures: whether rows of the data are shown; a page with them must be kept like the data.
-    """
+def to_html(audit: Audit) -> str:
+    """Return the page as text, without a row of the data. It needs no network, no script and no other file."""
     return render(
         "audit.html",
         filters={},
@@ -52,7 +44,6 @@ def to_html(audit: Audit, *, pictures: bool = False) -> str:
         rows=list(_rows(audit)),
         chart=_chart(audit),
         assumptions=list(assumptions(audit)),
-        galleries=list(_galleries(audit)) if pictures else [],
         attacks=[find_attack(one.name) for one in audit.attacks],
         document=audit.to_json(),
     )
@@ -118,24 +109,3 @@ def assumptions(audit: Audit) -> Iterator[str]:
         f"Attackers know what their line says: at most a list of {min(audit.dataset.train_rows, 2000)} candidate rows "
         "with labels, and further rows of the same kind."
     )
-
-
-def _galleries(audit: Audit) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield rows beside those that attacks rebuilt, of each exposure in which one came out, and of its twin."""
-    shown = [one for one in audit.results if one.score is not None and one.score.pictures]
-    top = max(
-        (int(picture.true.max()) for one in shown if one.score for picture in one.score.pictures),
-        default=RowFormat.parse(audit.settings.format).magnitude,
-    )
-    for one in shown:
-        assert one.score is not None
-        if one.outcome in (*BAD, Outcome.WON) or one.rule is Rule.MUST_HIDE:
-            pairs = [
-                {
-                    "true": row_picture(picture.true, top),
-                    "rebuilt": None if picture.rebuilt is None else row_picture(picture.rebuilt, top),
-                    "exact": picture.exact,
-                }
-                for picture in one.score.pictures[:MOST_PICTURES]
-            ]
-            yield f"{find_attack(one.attack).title}: {one.exposure}", pairs

@@ -1,27 +1,22 @@
-"""What pages are made of, which need no network, no script and no other file: figures, pictures of rows, templates.
+"""What pages are made of, which need no network, no script and no other file: figures and templates.
 
 Colours follow the reader's light or dark setting, text stays text, and equal figures give equal bytes.
 """
 
 from __future__ import annotations
 
-import base64
 import html
 import io
 import re
 from collections.abc import Callable, Mapping
-from math import ceil, sqrt
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from numpy.typing import NDArray
-from PIL import Image
 
 from simulations.report.document import versions
 
@@ -105,16 +100,6 @@ def as_file(svg: str) -> str:
     """The same as a file of its own, with its style sheet and paper."""
     paper = f'<style>{THEME}</style><rect width="100%" height="100%" rx="8" fill="var(--paper)"/>'
     return re.sub(r"(<svg[^>]*>)", lambda tag: tag[0] + paper, svg, count=1)
-
-
-def row_picture(row: NDArray[np.int64], largest: int) -> str:
-    """A row as a square grey PNG in a data URI: dark is large; a row of no square length is padded with white."""
-    side = ceil(sqrt(len(row)))
-    shades = np.zeros(side * side)
-    shades[: len(row)] = np.clip(np.abs(row.astype(np.float64)) / max(1, largest), 0.0, 1.0)
-    file = io.BytesIO()
-    Image.fromarray(255 - np.round(255 * shades).astype(np.uint8).reshape(side, side)).save(file, "PNG")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
 
 
 LEFT = frozenset({"mode", "learner", "baseline", "partition", "weights", "whose", "of what", "source"})

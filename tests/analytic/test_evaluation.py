@@ -89,6 +89,18 @@ def test_a_report_is_stored_with_what_it_judges(
         assert saved.learner.next_sum(saved.model) is None
 
 
+def test_a_report_is_a_frame_with_a_row_for_each_class_or_target(
+    regression: RegressionEvaluation, several: LabelsEvaluation
+) -> None:
+    pytest.importorskip("pandas", reason="only data frames need it")
+    of_classes, of_targets = fit_pooled(several, rows_of_several()), fit_pooled(regression, rows_of_targets())
+    frame = of_classes.to_frame()
+    assert frame["recall"].tolist() == list(of_classes.figures["recall"])
+    assert set(frame["accuracy_low"]) == {of_classes.accuracy_interval[0]}
+    assert [*zip(frame["auc_low"], frame["auc_high"], strict=True)] == list(of_classes.figures["auc_interval"])
+    assert of_targets.to_frame()["rmse"].tolist() == list(of_targets.rmse)
+
+
 def sites(rows: ClientRows) -> dict[int, ClientRows]:
     """Four uneven ones, of which the last has no rows."""
     parts = np.split(np.arange(len(rows)), [10, len(rows) // 2])

@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import pkgutil
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,6 +39,7 @@ def test_no_number_of_a_row_total_or_model_is_printed(name: str) -> None:
     settings = LearnerSettings(
         n_features=3, n_classes=3, max_rows=60, max_clients=1, feature_format=RowFormat.parse("Q4.11"), options=options
     )
-    for printed in map(repr, (rows, fit_pooled(LEARNERS[name].build(settings), rows), bundled("iris"))):
+    things: tuple[Any, ...] = (rows, fit_pooled(LEARNERS[name].build(settings), rows), bundled("iris"))
+    for printed in (*map(repr, things), *(thing._repr_html_() for thing in things)):
         assert "array(" not in printed
         assert "\n" not in printed

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytic.row_format import RowFormat
-from analytic_secagg.datasets import BUNDLED, bundled, load_npz
+from analytic_secagg.datasets import BUNDLED, Dataset, bundled, load_npz
 from analytic_secagg.errors import DataError, UsageError
 
 
@@ -180,6 +180,14 @@ def test_classes_that_only_test_rows_have_are_said() -> None:
     assert "1 of the classes occur in the test rows alone" in said
 
 
+@pytest.mark.parametrize(("n_rare", "said"), [(6, True), (20, False)])
+def test_an_accuracy_that_a_constant_answer_has_is_said(n_rare: int, said: bool) -> None:
+    rng, targets = np.random.default_rng(0), np.arange(60) < n_rare
+    rows = {f"x_{part}": rng.normal(size=(60, 2)) for part in ("train", "test")}
+    data = Dataset(name="own", **rows, y_train=targets.astype(int), y_test=targets.astype(int))
+    assert any("90% of the test rows are of one class" in one for one in data.doubts) is said
+
+
 @pytest.mark.parametrize("name", list(BUNDLED))
 def test_nobody_doubts_what_is_bundled(name: str) -> None:
     assert bundled(name).doubts == bundled(name).notes == ()
@@ -199,7 +207,7 @@ def test_test_rows_that_are_training_rows_are_said() -> None:
 
 
 def test_an_unknown_bundled_set_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"one of digits, .*lfw_people, not 'irises'; other rows"):
+    with pytest.raises(UsageError, match=r"one of digits, .*lfw_people, not 'irises'; read other rows"):
         bundled("irises")
 
 

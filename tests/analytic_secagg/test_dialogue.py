@@ -113,7 +113,7 @@ def test_no_client_brings_more_rows_than_agreed_on(monkeypatch: pytest.MonkeyPat
     for learner in (AFL_, DEEP):
         bounded = federate(clients, learner, "masked", max_client_rows=12).model
         assert learner.weights_bytes(bounded) == learner.weights_bytes(federate(clients, learner, "masked").model)
-        with pytest.raises(InvalidRowsError, match=r"client 1: one client may hold 11 rows, and these 12 are more"):
+        with pytest.raises(InvalidRowsError, match=r"sites\[1\]: one client may hold 11 rows, and these 12 are more"):
             federate(clients, learner, "masked", max_client_rows=11)
     own = Step.of(AFL_, AFL_.init(), max_client_rows=10**9)
     assert own is not None
@@ -156,7 +156,7 @@ def test_clients_in_one_process_whose_rows_exceed_the_learner_s_get_no_total(mod
     """A learner that withholds its row count does not notice: here every sum wraps, to a total within all bounds."""
     linear = AFL(n_features=3, n_targets=2, feature_format=RowFormat.parse("Q3.5"), max_rows=127, ridge=1.0)
     learner = PrivacyPlan(epsilon=8.0, min_noise_shares=3, colluders=1).apply(linear).learner
-    with pytest.raises(InvalidRowsError, match=r"client \d: with these rows the clients' sum may leave the bound"):
+    with pytest.raises(InvalidRowsError, match=r"sites\[\d\]: with these rows the clients' sum may leave the bound"):
         federate({party: rows(1, 110) for party in range(1, 8)}, learner, mode)
     parts = {1: rows(1, 100), 2: rows(2, 26), 3: rows(3, 1)}  # however uneven
     whole = ClientRows.pool(list(parts.values()))

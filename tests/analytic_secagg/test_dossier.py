@@ -73,7 +73,7 @@ NOTHING = "nothing found"
 
 
 OF_AUDIT = {"learner": "afl", "format": "UQ5.11"}
-CAUGHT = {"name": "reused masks", "caught": True}
+WORKS = {"name": "lone_rows", "limit": "rebuilt_rows", "works": True}
 
 
 def numbers(outcome: str) -> dict[str, Any]:
@@ -103,12 +103,11 @@ def audit(plan: str, **outcomes: str) -> dict[str, Any]:
         "settings": OF_AUDIT,
         "run": None,
         "rule": PLAN.rule,
-        "attacks": [{"name": "lone_rows", "limit": "rebuilt_rows"}],
+        "attacks": [WORKS],
         "results": results,
-        "controls": [CAUGHT],
         "coalitions": [],
-        "noise": [],
         "two_worlds": [],
+        "failures": [],
         "decision": decision,
     }
 
@@ -335,7 +334,7 @@ def test_whoever_signs_cannot_make_what_is_recomputed_hold(ran: Trial, sources: 
         shutil.rmtree(copy)
     copy = shutil.copytree(tmp_path / "dossier", tmp_path / "copy")
     resigned(copy, "audit/audit.json", None, key)
-    said = "an audit plan without the audit's report decides nothing; add the report (--audit)"
+    said = "an audit plan without the audit's report decides nothing; add the audit's report"
     assert dict(problems(copy, key.public)) == {"audit/plan.json": said}
     shutil.rmtree(copy)
     for name, content in cases.items():
@@ -506,7 +505,7 @@ def test_without_totals_a_sum_states_no_other_names_and_no_annex_repeats_the_che
         said({**first, "noise": "epsilon 0.1"})
     assert "| sites | 5 in the roster; in the totals: 5 (the server's word) |" in said(first)
     word = "so the disclosure checks are the server's word and were not repeated"
-    assert (word in (told := said(first)), "Could somebody who has a row tell" in told) == (True, True)
+    assert (word in (told := said(first)), "Could somebody who knows a row find out" in told) == (True, True)
     forged = said({**first, "concerns": []})
     assert (word in forged, "The server states no finding" in forged) == (True, True)
     assert "No disclosure check had a finding" not in forged
@@ -703,11 +702,11 @@ LOOSE = {**PLAN.rule, "family_error": 1e-9}
 OPENED = {"mode": "masked", "should_break": False, "opened": 3, "tried": 5}
 REPORTS: dict[str, tuple[dict[str, Any], str]] = {
     "one that says itself that not all is well": ({"decision": "not decided"}, "its decision is not decided, and"),
-    "a control that was not caught": (
-        {"controls": [{**CAUGHT, "name": "no masks", "caught": False}, CAUGHT]},
-        "controls that no attack caught: no masks",
+    "an attack that lost its control": (
+        {"attacks": [{**WORKS, "works": False}]}, "attacks that lost where they must win: lone_rows"
     ),
-    "no controls": ({"controls": []}, "the report has no controls: nothing shows"),
+    "no controls": ({"attacks": [{**WORKS, "works": None}]}, "no attack of the report won where it must"),
+    "a part that failed": ({"failures": ["masked: no end"]}, "parts that failed: masked: no end"),
     "other rows": ({"dataset": {"sha256": OTHER_DATA.data_sha256}}, "is about data 0d5cc353d1228906, and the audit"),
     "other code": ({"code": OLD}, "and the audit is of version 0.0.9, code 0000000000000000"),
     "other code of the same version": ({"code": {**OLD, "version": code_version().version}}, "the plan is about"),
@@ -733,7 +732,7 @@ REPORTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a coalition that opened more than stated": ({"coalitions": [OPENED]}, "opened other messages than stated: masked"),
     "noise that is less than claimed": (
-        {"noise": [{"epsilon": 8.0, "as_expected": False}]}, "did not come out as expected: epsilon 8"
+        {"two_worlds": [{"epsilon": 8.0, "outcome": "refuted"}]}, "claims of noise that were refuted: epsilon 8"
     ),
 }  # fmt: skip
 
@@ -1064,4 +1063,4 @@ def test_the_commands_make_it_and_verify_it_elsewhere(
     assert "a public key is 64 hexadecimal digits" in capsys.readouterr().err
     words = ["dossier", str(sources.folder), "--identity", identity, "--roster", str(sources.roster), "--plan", plan]
     assert main([*words, "--out", str(tmp_path / "no-report")]) == 2
-    assert "an audit plan without the audit's report decides nothing; add the report" in capsys.readouterr().err
+    assert "an audit plan without the audit's report decides nothing; add the audit's report" in capsys.readouterr().err

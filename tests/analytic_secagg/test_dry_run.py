@@ -126,6 +126,31 @@ def test_what_it_says_ok_to_does_not_fail_and_what_fails_is_said(trial: Trial, c
     assert is_ok is takes_part(trial, config) is (case in FINE), found
 
 
+def test_rows_that_the_query_log_refuses_are_seen_beforehand(trial: Trial) -> None:
+    """After a first run: the same again is free, and another computation of the same rows is not."""
+    rehearse(trial.folder, run_config())
+    edit(trial, 1, ("further_totals = 1000000", "further_totals = 0"))
+    file = SiteFile.read(trial.site(1) / "site.toml")
+    for config, is_free in ((run_config(), True), (run_config(ridge=2.0), False)):
+        log = (file.state / "sessions.sqlite").read_bytes()
+        ((_, finding),) = DryRun(file=file, settings=RunSettings.of(config)).findings()
+        assert (finding.mark is Mark.OK) is is_free, finding
+        assert is_free or "raise further_totals under [journal]" in str(finding)
+        assert (file.state / "sessions.sqlite").read_bytes() == log, "nothing is noted"
+        assert takes_part(trial, config) is is_free
+
+
+def test_a_vector_that_the_disk_has_no_room_for_is_seen_beforehand(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = SiteFile.read(trial.site(1) / "site.toml")
+    usage = type("Usage", (), {"free": 2**18 + 4 * 9000})  # the margin, and too little for a vector and its messages
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
+    ((name, finding),) = DryRun(file=file, settings=RunSettings.of(run_config())).findings()
+    assert (name, finding.mark) == ("sum 1", Mark.FAIL)
+    assert "disk full" in str(finding)
+
+
 def test_the_command_tries_the_run_that_is_named(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
     from analytic_secagg.nvflare.job import write_job
 
@@ -137,6 +162,25 @@ def test_the_command_tries_the_run_that_is_named(trial: Trial, capsys: pytest.Ca
     assert "FAIL sum 1: afl: 27 of 288 labels lie outside 0 to 8" in capsys.readouterr().out
     assert main(["check-site", site, "--settings", "n-classes=9"]) == 2
     assert "--settings go with --run" in capsys.readouterr().err
+
+
+def test_rows_that_are_there_twice_are_said(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+    rows(lambda own: ClientRows.pool([own, own]))(trial)
+    assert main(["check-site", str(trial.site(1) / "site.toml")]) == 0
+    assert "the second half of the rows repeats the first" in capsys.readouterr().out
+    assert main(["check-site", str(trial.site(2) / "site.toml")]) == 0
+    assert "repeats the first" not in capsys.readouterr().out
+
+
+def test_a_check_by_another_user_says_so(
+    trial: Trial, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = trial.site(1) / "site.toml"
+    assert main(["check-site", str(site)]) == 0
+    assert "belongs to user" not in capsys.readouterr().out
+    monkeypatch.setattr("os.geteuid", lambda: site.stat().st_uid + 1, raising=False)
+    main(["check-site", str(site)])
+    assert "run this as the service does" in capsys.readouterr().out
 
 
 def test_texts_as_labels_are_refused_without_any_run(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:

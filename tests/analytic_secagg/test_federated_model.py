@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from support.extras import needs
 
 from analytic import AFL, ClientRows, RowFormat, fit_pooled
-from analytic.errors import AnalyticError, InvalidRowsError
+from analytic.errors import AnalyticError, InvalidRowsError, RowsOutsideFormatError
 from analytic_secagg.errors import UsageError
 from analytic_secagg.federated_model import FederatedModel, federate
 from analytic_secagg.learners import LEARNERS
@@ -201,6 +201,20 @@ def sparse(features: Any) -> Any:
             lambda: federate(changed(X=lambda X: np.where(X[3, 4] == X, np.inf, X))),
             r"1 of 190 rows do not \(columns 4\)",
         ),
+        (
+            lambda: federate(changed(X=lambda X: np.where(X[3, 4] == X, 2.0**64, X))),
+            r"X of sites\['B'\] must hold finite numbers below 1\.84467e\+19, and 1 of 190 rows do not \(columns 4\)",
+        ),
+        (
+            lambda: federate(changed(X=lambda X: np.where(X[3, 4] == X, 2**64, X.astype(object)))),
+            r"X of sites\['B'\] must hold finite numbers below",
+        ),
+        (
+            lambda: federate(changed(X=lambda X: np.full(X.shape, 10**400, object))),
+            r"sites\['B'\] .* as float64",
+        ),
+        (lambda: federate(dealt(X, X[:, 0] * 2.0**64)), r"y of sites\['A'\] must hold finite numbers below"),
+        (lambda: federate(dealt(X, ILL.astype(object) * 2**64)), r"y of sites\['A'\] must have labels that 64 bits"),
         (lambda: federate(changed(X=lambda X: [*X[1:].tolist(), [1.0]])), r"cannot be made one \(ValueError\)"),
         (lambda: federate(changed(X=sparse)), "not a sparse matrix: give"),
         (lambda: federate(SITES, ridge=1.0).predict(X * np.nan), "X must hold finite numbers"),
@@ -217,6 +231,11 @@ def sparse(features: Any) -> Any:
 def test_a_wrong_argument_is_named(call: Callable[[], object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         call()
+
+
+def test_rows_that_leave_a_format_are_those_of_a_site_by_its_name() -> None:
+    with pytest.raises(RowsOutsideFormatError, match=r"^sites\['A'\]: \d+ of \d+ rows do not fit Q5\.11"):
+        federate(SITES, format="Q5.11")
 
 
 def test_a_hidden_entry_is_not_taken_as_it_lies() -> None:

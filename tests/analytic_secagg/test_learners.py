@@ -87,9 +87,9 @@ def test_wrong_options_are_refused(learners: str, option: str, message: str) -> 
 
 
 def test_what_a_learner_cannot_do_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"deepafl has no RI process, so ri_gamma .--ri. must stay 0"):
+    with pytest.raises(UsageError, match=r"deepafl has no RI process, so the RI gamma must be 0"):
         LEARNERS["deepafl"].build(settings(ri_gamma=1.0))
-    with pytest.raises(UsageError, match=r"ri_gamma .--ri. must be a whole number, not 0\.5"):
+    with pytest.raises(UsageError, match=r"the RI gamma must be a whole number, not 0\.5"):
         LEARNERS["safle"].build(settings(ri_gamma=0.5))
     with pytest.raises(UsageError, match=r"a learner is one of afl.*, not 'transformer'"):
         named("afl,transformer", "learner", LEARNERS)
@@ -211,7 +211,7 @@ def test_the_ablation_of_afls_table_3_solves_the_sum_that_nobody_took_gamma_off(
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"), [({}, "state it, such as 1"), ({"ri_gamma": 1.0, "ridge": "cv"}, "state it")]
+    ("changes", "message"), [({}, "state one, such as 1"), ({"ri_gamma": 1.0, "ridge": "cv"}, "state it")]
 )
 def test_the_ablation_needs_a_gamma_and_a_ridge(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):

@@ -1,4 +1,4 @@
-"""Every field that a server may propose stands in docs/reference/policies.md: who bounds it, or why nobody does."""
+"""Every field that a server may propose is listed in docs/reference/policies.md: who bounds it, or why nobody does."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from secagg.config import SumConfig
 from secagg.dp import DistributedNoise
 from secagg.encryption import Encrypted
 from secagg.protocol_wrapper import ProtocolWrapper
+from secagg.receipted_sum import ReceiptedSum
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "policies.md"
 
@@ -29,7 +30,7 @@ def kinds_of(base: type) -> Iterator[type]:
 
 def proposed() -> set[str]:
     """Class and name of each field that a constructor takes, under the class that declares it."""
-    sums = dict.fromkeys([*kinds_of(SumConfig), *kinds_of(ProtocolWrapper)])
+    sums = dict.fromkeys([*kinds_of(SumConfig), *kinds_of(ProtocolWrapper), ReceiptedSum])
     own = [(kind, name) for kind in (*sums, *PARTS) for name in kind.__annotations__ if not name.startswith("_")]
     taken = {kind: {field.name for field in fields(kind) if field.init} for kind, _ in own}
     return {f"{kind.__name__}.{name}" for kind, name in own if name in taken[kind] and kind is not ProtocolWrapper}

@@ -117,7 +117,7 @@ def test_every_sum_is_noisy_and_the_noise_is_the_one_on_the_bill(
         assert not found.too_much
         model = private.learner.update(model, spec.from_vector(total), 4)
     assert private.learner.next_sum(model) is None
-    with pytest.raises(PrivacyError, match="has all its sums behind it"):
+    with pytest.raises(PrivacyError, match="a complete model needs no more"):
         private.due(model)
     assert private.learner.decision_function(model, rng.random((2, 6))).shape == (2, 3)
 
@@ -210,7 +210,12 @@ def test_a_map_of_the_learners_own_is_kept() -> None:
             "has no private form; take afl, fedhip, random, logistic, deepafl",
         ),
         (PLAN, replace(COUNTS, ri_gamma=1), SpecificationError, "without the RI process"),
-        (PLAN, replace(COUNTS, thresholds=QuantileThresholds(low=0.0, high=1.0)), SpecificationError, "have no price"),
+        (
+            PLAN,
+            replace(COUNTS, thresholds=QuantileThresholds(low=0.0, high=1.0)),
+            SpecificationError,
+            "have no private form",
+        ),
         (CLIENTS, COUNTS, SpecificationError, "bounded by record only"),
         (PLAN, replace(FEDHIP, ri_gamma=1.0), SpecificationError, "no RI process"),
         (PLAN, replace(LINEAR, ri_gamma=1.0), SpecificationError, "no RI process"),

@@ -32,7 +32,7 @@ from secagg import SumResult
 FORMAT = RowFormat(integer_bits=4, fraction_bits=4, signed=True)
 WIDE = RowFormat(integer_bits=14, fraction_bits=8, signed=True)
 POLICY = ReleasePolicy(min_survivors=5)
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "policies.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "release-gates.md"
 
 
 def statistics(

@@ -33,8 +33,8 @@ def commands_of(section: str) -> list[list[str]]:
     text = PAGE.read_text(encoding="utf-8").split(f"\n## {section}\n")[1].partition("\n## ")[0]
     blocks = re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     lines = [line for block in blocks for line in block.splitlines()]
-    assert all(line.startswith("python -m analytic_secagg ") for line in lines)
-    return [line.split()[3:] for line in lines]
+    assert all(line.startswith("analytic-secagg ") for line in lines)
+    return [line.split()[1:] for line in lines]
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ def test_a_client_that_carries_the_scales_itself_sends_no_vector_for_others() ->
     spec = spec_of()
     mean = mean_over_masks(spec, {party: [0.25, 0.0, 0.0] for party in CLIENTS})
     own = spec.next_round(mean)
-    assert own.exponents == (2,)
+    assert own.exponents == (1,)
     for exponent in range(-8, 9):
         chosen = replace(own, exponents=(exponent,))
         if chosen == own:
@@ -114,6 +114,17 @@ def test_a_client_that_carries_the_scales_itself_sends_no_vector_for_others() ->
             continue
         with pytest.raises(MalformedMessageError, match="SHARE_DELIVERY belongs to another session or another conf"):
             last_messages(own, chosen)
+
+
+def test_a_server_that_makes_up_the_mean_chooses_the_scales_all_the_same() -> None:
+    """Nobody but the server has the sum, so no client can tell: carried scales need a semi-honest server."""
+    spec = spec_of()
+    mean = mean_over_masks(spec, {party: [0.25, 0.0, 0.0] for party in CLIENTS})
+    chosen = []
+    for exponent in range(-8, 9):
+        made_up = replace(mean, arrays={"w": np.full(3, 2.0 ** (exponent - 3) * 1.5)}, error_bound={"w": 0.0})
+        chosen.append(spec.next_round(made_up).exponents[0])
+    assert chosen == list(range(-8, 9))
 
 
 def last_messages(own: MeanSpec, chosen: MeanSpec) -> list[bytes]:

@@ -1,7 +1,8 @@
 """Laws of every engine: whatever carries the messages, and whichever site is lost, a run ends in the same bits.
 
 Each engine runs here in one process, with its own code for messages (``support.engines``). Processes, TLS set-ups, kits
-and commands are each engine's own tests, and so is one deployment of real processes for each.
+and commands are each engine's own tests, and so is one deployment of real processes for each. What a site does is the
+same over each: such laws have all their cases over one engine, and over the others those that need its own code.
 """
 
 from __future__ import annotations
@@ -46,8 +47,24 @@ Run = Callable[..., Sites]
 
 def needs(mode: str) -> Any:
     """A mode of the contract, skipped where its extra is not installed."""
+    return pytest.param(mode, marks=_needs(mode))
+
+
+def _needs(mode: str) -> Any:
     missing = MODES[mode].missing_extra
-    return pytest.param(mode, marks=pytest.mark.skipif(bool(missing), reason=f"{mode} needs {missing}"))
+    return pytest.mark.skipif(bool(missing), reason=f"{mode} needs {missing}")
+
+
+def over(everywhere: Mapping[str, Any], only_once: Mapping[str, Any]) -> Any:
+    """Cases by name: some over every engine, the others over one engine each, in turn."""
+    names = list(ENGINES)
+    cases = [(engine, name, case) for engine in names for name, case in everywhere.items()]
+    cases += [(names[place % len(names)], name, case) for place, (name, case) in enumerate(only_once.items())]
+    params = [
+        pytest.param(engine, case, id=f"{engine}-{name}", marks=[_needs(name)] if name in MODES else [])
+        for engine, name, case in cases
+    ]
+    return pytest.mark.parametrize(("engine", "case"), params, indirect=["engine"])
 
 
 @pytest.fixture
@@ -130,37 +147,39 @@ def gone_from(site: int, kind: str, number: int = 1) -> Fate:
     return once("gone", site, kind, number)
 
 
-@pytest.mark.parametrize("mode", [needs(mode) for mode in ("plain", "masked", "committee", "bfv", "masked+bfv")])
-def test_the_bits_are_those_of_the_pooled_rows(trial: Trial, run: Run, mode: str) -> None:
-    """A message that is delivered twice gets the same bytes twice, and the end of a run leaves no session."""
+@over({mode: mode for mode in ("masked", "committee", "bfv")}, {mode: mode for mode in ("plain", "masked+bfv")})
+def test_the_bits_are_those_of_the_pooled_rows(trial: Trial, run: Run, case: str) -> None:
+    """And the end of a run leaves no session."""
     for site in ALL:
         edit(trial, site, r"modes = \[", 'modes = ["plain", ')
-    sites = run(mode=mode, deliveries=2)
+    sites = run(mode=case)
     assert_exact(trial, ALL)
     assert_wiped(trial)
     assert lost(trial) == []
     assert {site for site, _, _ in sites.said} == {*ALL}
 
 
-@pytest.mark.parametrize(
-    ("learner", "changes", "n_sums"),
-    [
-        ("deepafl", {"learner": "deepafl", "options": "n_layers=2 d_phi=8 d_f=8", "ridge": 0.01}, 5),
-        (
-            "chosen-afl",
-            {"ridge": "cv", "options": "folds=2 ridges=0.1,10 criterion=classes", "allow_low_rank": True},
-            2,
-        ),
-    ],
-    ids=["deepafl", "chosen-afl"],
-)
-def test_a_learner_of_several_sums_has_the_same_bits(
-    trial: Trial, run: Run, learner: str, changes: dict[str, Any], n_sums: int
-) -> None:
+@pytest.mark.parametrize("engine", ["threads"], indirect=True)
+@pytest.mark.parametrize("mode", [needs(mode) for mode in ("masked", "committee", "bfv", "masked+bfv")])
+def test_a_message_that_is_delivered_twice_gets_the_same_bytes_twice(trial: Trial, run: Run, mode: str) -> None:
+    run(mode=mode, deliveries=2)
+    assert_exact(trial, ALL)
+    assert_wiped(trial)
+
+
+SEVERAL_SUMS = {
+    "deepafl": ({"learner": "deepafl", "options": "n_layers=1 d_phi=8 d_f=8", "ridge": 0.01}, 3),
+    "chosen-afl": ({"ridge": "cv", "options": "folds=2 ridges=0.1,10 criterion=classes", "allow_low_rank": True}, 2),
+}
+
+
+@over({"deepafl": "deepafl"}, {"chosen-afl": "chosen-afl"})
+def test_a_learner_of_several_sums_has_the_same_bits(trial: Trial, run: Run, case: str) -> None:
     """From the second sum of a series on an exchange of keys is spared."""
+    changes, n_sums = SEVERAL_SUMS[case]
     for site in ALL:
-        edit(trial, site, '"afl"', f'"{learner}"')
-    run(deliveries=2, **changes)
+        edit(trial, site, '"afl"', f'"{case}"')
+    run(**changes)
     assert_exact(trial, ALL)
     assert_wiped(trial)
     rounds = [event["round"] for event in progress(trial) if event["event"] == "round opens"]
@@ -169,31 +188,44 @@ def test_a_learner_of_several_sums_has_the_same_bits(
 
 def test_one_run_after_another_has_bits_and_sessions_of_its_own(trial: Trial, run: Run) -> None:
     sessions = []
-    for mode in ("masked", "committee", "masked"):
-        run(mode=mode)
+    for _ in range(2):
+        run(mode="masked")
         assert_exact(trial, ALL)
         sessions += [one["session"] for one in json.loads((output(trial) / "summary.json").read_text())["sums"]]
-    assert len(set(sessions)) == 3
+    assert len(set(sessions)) == 2
 
 
-@pytest.mark.parametrize(
-    ("kind", "number", "is_in_the_sum"),
-    [(INVITE, 1, False), (STEP, 1, False), (STEP, 2, False), (STEP, 3, True), (STEP, 4, True), (END, 1, True)],
-    ids=["before keys", "before shares", "before input", "before signature", "before unmasking", "before the end"],
+@over(
+    {
+        "before keys": (INVITE, 1, False),
+        "before input": (STEP, 2, False),
+        "before the end": (END, 1, True),
+    },
+    {
+        "before shares": (STEP, 1, False),
+        "before signature": (STEP, 3, True),
+        "before unmasking": (STEP, 4, True),
+    },
 )
-def test_a_site_that_is_gone_is_a_dropout(trial: Trial, run: Run, kind: str, number: int, is_in_the_sum: bool) -> None:
+def test_a_site_that_is_gone_is_a_dropout(trial: Trial, run: Run, case: tuple[str, int, bool]) -> None:
+    kind, number, is_in_the_sum = case
     run(mode="masked", fate=gone_from(4, kind, number))
     assert_exact(trial, ALL if is_in_the_sum else [1, 2, 3, 5])
     assert_wiped(trial, but=4)
 
 
+@pytest.mark.parametrize("engine", ["local"], indirect=True)
 def test_a_committee_s_client_is_done_with_one_message(trial: Trial, run: Run) -> None:
     run(mode="committee", fate=gone_from(HOLDER, STEP))
     assert_exact(trial, ALL)
 
 
-@pytest.mark.parametrize(("kind", "number"), [(INVITE, 1), (STEP, 1), (STEP, 2), (STEP, 4)])
-def test_one_of_four_helpers_may_be_gone(trial: Trial, run: Run, kind: str, number: int) -> None:
+@over(
+    {"before the sum": (INVITE, 1), "before the set": (STEP, 2)},
+    {"before seeds": (STEP, 1), "before sums": (STEP, 4)},
+)
+def test_one_of_four_helpers_may_be_gone(trial: Trial, run: Run, case: tuple[str, int]) -> None:
+    kind, number = case
     run(mode="committee", fate=gone_from(HELPER, kind, number))
     assert_exact(trial, [2, 3, 4, 5] if kind == INVITE else ALL)
 
@@ -203,29 +235,29 @@ STARTS_AGAIN = pytest.mark.parametrize("engine", [name for name in ENGINES if na
 
 
 @STARTS_AGAIN
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("first", ["before", "after"])
 @pytest.mark.parametrize(
-    ("mode", "site", "kind"),
-    [
-        ("committee", HELPER, INVITE),
-        ("committee", HELPER, STEP),
-        *[pytest.param("bfv", HOLDER, kind, marks=needs("bfv").marks) for kind in (CONTEXT, INVITE, STEP)],
-    ],
+    ("mode", "site"), [("committee", HELPER), pytest.param("bfv", HOLDER, marks=needs("bfv").marks)]
 )
 def test_a_helper_or_key_holder_that_is_killed_and_started_again_goes_on(
-    trial: Trial, run: Run, mode: str, site: int, kind: str, when: str
+    trial: Trial, run: Run, mode: str, site: int, first: str
 ) -> None:
-    """It answers from its files, what it said before its end too."""
-    run(mode=mode, fate=once(when, site, kind, 1))
+    """At the first message of each kind, in turn before and after its work; it answers from its files."""
+    kinds, ways = [CONTEXT, INVITE, STEP], [first, *({"before", "after"} - {first})]
+
+    def fate(at: int, kind: str, number: int) -> str:
+        return ways[kinds.index(kind) % 2] if at == site and kind in kinds and number == 1 else ""
+
+    run(mode=mode, fate=fate)
     assert_exact(trial, ALL)
     assert_wiped(trial)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@over({"after": "after"}, {"before": "before"})
 def test_a_client_whose_answer_is_lost_is_a_dropout_and_forgets_at_the_end(
-    trial: Trial, run: Run, engine: str, when: str
+    trial: Trial, run: Run, engine: str, case: str
 ) -> None:
-    run(mode="masked", fate=once(when, 3, STEP, 2))
+    run(mode="masked", fate=once(case, 3, STEP, 2))
     assert_exact(trial, [1, 2, 4, 5])
     assert_wiped(trial, but=3 if engine == "nvflare" else 0)
 
@@ -253,18 +285,16 @@ def test_too_few_helpers_stop_the_sum_before_any_is_asked(trial: Trial, run: Run
     assert sorted(path.name for path in output(trial).iterdir()) == ["progress.jsonl", "run.sqlite"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "error", "message"),
-    [
-        (CONTEXT, UnreachableError, "key holder 201 did not answer.*no client was asked"),
-        (INVITE, UnreachableError, "1 of the 1 helpers did not answer .party 201."),
-        (STEP, HelperMissingError, "every helper must answer, and 201 did not"),
-    ],
+@over(
+    {"in the sum": (STEP, HelperMissingError, "every helper must answer, and 201 did not")},
+    {
+        "before it": (CONTEXT, UnreachableError, "key holder 201 did not answer.*no client was asked"),
+        "at its begin": (INVITE, UnreachableError, "1 of the 1 helpers did not answer .party 201."),
+    },
 )
 @pytest.mark.skipif(bool(MODES["bfv"].missing_extra), reason=f"bfv needs {MODES['bfv'].missing_extra}")
-def test_no_total_is_without_its_key_holder(
-    trial: Trial, run: Run, kind: str, error: type[Exception], message: str
-) -> None:
+def test_no_total_is_without_its_key_holder(trial: Trial, run: Run, case: tuple[str, type[Exception], str]) -> None:
+    kind, error, message = case
     with pytest.raises(error, match=message):
         run(mode="bfv", fate=gone_from(HOLDER, kind))
     assert sorted(path.name for path in output(trial).iterdir()) == ["progress.jsonl", "run.sqlite"]
@@ -329,25 +359,22 @@ def _is_asked_out_of_order(trial: Trial) -> dict[str, Any]:
     return {"tell": tell}
 
 
-@pytest.mark.parametrize(
-    ("prepare", "refusal"),
-    [
-        (_declines, Refusal.NOT_AGREED),
-        (_has_no_rows, Refusal.FAILED),
-        (_forgot, Refusal.NO_SESSION),
-        (_does_not_understand, Refusal.BAD_MESSAGE),
-        (_is_asked_out_of_order, Refusal.ABORTED),
-    ],
-    ids=lambda value: value.name.lower() if isinstance(value, Refusal) else value.__name__.lstrip("_"),
+@over(
+    {"declines": (_declines, Refusal.NOT_AGREED), "has no rows": (_has_no_rows, Refusal.FAILED)},
+    {
+        "forgot": (_forgot, Refusal.NO_SESSION),
+        "does not understand": (_does_not_understand, Refusal.BAD_MESSAGE),
+        "is asked out of order": (_is_asked_out_of_order, Refusal.ABORTED),
+    },
 )
 def test_a_site_s_refusal_reaches_the_server_as_a_class_of_reasons_and_no_more(
     trial: Trial,
     run: Run,
-    prepare: Callable[[Trial], Mapping[str, Any]],
-    refusal: Refusal,
+    case: tuple[Callable[[Trial], Mapping[str, Any]], Refusal],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    prepare, refusal = case
     monkeypatch.syspath_prepend(trial.folder)
     sites = run(mode="masked", **prepare(trial))
     assert_exact(trial, [1, 2, 3, 5])
@@ -359,9 +386,9 @@ def test_a_site_s_refusal_reaches_the_server_as_a_class_of_reasons_and_no_more(
     assert LEAK not in caplog.text
 
 
-@pytest.mark.parametrize("mode", [needs(mode) for mode in ("plain", "masked", "committee", "bfv")])
+@over({mode: mode for mode in ("plain", "committee")}, {mode: mode for mode in ("masked", "bfv")})
 def test_no_secret_is_in_what_a_site_sends_or_stores_or_in_a_log(
-    trial: Trial, run: Run, mode: str, caplog: pytest.LogCaptureFixture
+    trial: Trial, run: Run, case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each site's keys, and an entry of its Gram, which a plain sum's message does show."""
     for site in ALL:
@@ -374,7 +401,7 @@ def test_no_secret_is_in_what_a_site_sends_or_stores_or_in_a_log(
             stored.add(path.read_bytes())
         return content
 
-    sites = run(mode=mode, tell=tell)
+    sites = run(mode=case, tell=tell)
     keys = {
         form
         for key in trial.folder.glob("site-*/*.key")
@@ -389,7 +416,7 @@ def test_no_secret_is_in_what_a_site_sends_or_stores_or_in_a_log(
     assert len(keys) == 2 * (5 + 4 + 1)
     assert not [place for place in (sent, kept, files, log) for key in keys if key in place]
     assert not [place for place in (kept, files, log) for entry in entries if entry in place]
-    assert [entry in sent for entry in entries] == [mode == "plain"] * 5
+    assert [entry in sent for entry in entries] == [case == "plain"] * 5
 
 
 def _largest_entry(trial: Trial, site: int) -> bytes:

@@ -105,7 +105,7 @@ UNSIGNED, CLOSED = "party 2 are not signed by its identity", "party {} sealed do
 NOT_ALL, NOT_ASKED = "exactly the 4 neighbours", "must reveal one share"
 OTHER_SURVIVORS = "did not sign the survivor set that this client was told"
 NO_SURVIVORS, UNSIGNED_SEEDS = "1 signatures are not from survivors", "its seeds are not signed by its identity"
-SAME_KEY = "parties 1 and 2 advertised the same one"
+SAME_KEY = "parties 1 and 2 sent the same one"
 Lie = tuple[Callable[[Any, ByHand], Any], str]
 """(what a message says, the sum so far) to what it says instead; and how that is refused."""
 
@@ -355,7 +355,7 @@ def test_who_copied_a_key_before_its_owner_spoke_has_nobody_blamed_for_it(name: 
     hand.server.receive(LIAR, forged(said[LIAR], copied))
     for server in hand.server, hand.parties.server():
         server.restore(hand.server.snapshot())
-        with pytest.raises(RemoteProtocolError, match=f"parties {LIAR} and 1 advertised the same one") as caught:
+        with pytest.raises(RemoteProtocolError, match=f"parties {LIAR} and 1 sent the same one") as caught:
             server.receive(1, said[1])
         assert caught.value.peer is None
 

@@ -588,7 +588,7 @@ def shares(change: Callable[[PartyId, IntVector], IntVector]) -> Callable[[], An
     return lambda: spoil
 
 
-SOMEBODY = int(np.random.default_rng(0).integers(2, 8))
+SOMEBODY = int(np.random.default_rng(0).integers(2, 6))
 """A client in the rehearsed sums; not the first."""
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -260,11 +261,12 @@ def answers_twice(patch: Patch) -> None:
 
 
 def reveals_both(patch: Patch) -> None:
-    def both(self: MaskedClient) -> bytes:
-        return UnmaskShares(
+    def both(self: MaskedClient) -> Any:
+        revealed = UnmaskShares(
             mask_key_shares={party: pair[:SHARE_BYTES] for party, pair in self._own.shares.items()},
             self_mask_shares={party: pair[SHARE_BYTES:] for party, pair in self._own.shares.items()},
-        ).to_payload()
+        )
+        return revealed.to_payload(), ()
 
     patch.setattr(MaskedClient, "_revealed", both)
 

@@ -63,18 +63,19 @@ FULL: dict[str, dict[str, tuple[float, ...]]] = {
 """Places of each kind of fault, by role."""
 
 SHORT = {
+    "committee, noise": [
+        Fault(role="server", what="kill", place=0.85),
+        Fault(role="helper", what="kill a helper", place=0.6),
+        Fault(role="disk", what="full at the server", place=0.3),
+    ],
     "masked, noise": [
         Fault(role="server", what="kill", place=0.4),
         Fault(role="site", what="kill a site", place=0.6),
         Fault(role="site", what="kill all but two sites", place=0.75),
         Fault(role="network", what="cut an answer", place=0.3),
     ],
-    "committee, noise": [
-        Fault(role="server", what="kill", place=0.85),
-        Fault(role="helper", what="kill a helper", place=0.6),
-        Fault(role="disk", what="full at the server", place=0.3),
-    ],
 }
+"""All over one deployment, whose sites are helpers, too."""
 
 
 def full_list(case: str) -> Iterator[Fault]:
@@ -87,16 +88,18 @@ def full_list(case: str) -> Iterator[Fault]:
                     yield Fault(role=role, what=what, place=place)
 
 
-def run(case: str, faults: Sequence[Fault]) -> Iterator[dict[str, Any]]:
-    """Run faults of a case over one deployment; yield what came of each."""
-    if not faults:
-        return
+def run(faults: Mapping[str, Sequence[Fault]], *, are_helpers_apart: bool = True) -> Iterator[dict[str, Any]]:
+    """Run faults of cases, all over one deployment, which is that of the first; yield what came of each."""
     git = ["git", "rev-parse", "--short=12", "HEAD"]
     commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-    place = SHARED_MEMORY if SHARED_MEMORY.exists() else None
-    with tempfile.TemporaryDirectory(dir=place) as folder, theatre(Path(folder), CASES[case]) as of:
-        of.record()
-        for fault in faults:
+    place, first = SHARED_MEMORY if SHARED_MEMORY.exists() else None, CASES[next(iter(faults))]
+    with (
+        tempfile.TemporaryDirectory(dir=place) as folder,
+        theatre(Path(folder), first, are_helpers_apart=are_helpers_apart) as of,
+    ):
+        for case, fault in ((case, fault) for case, some in faults.items() for fault in some):
+            if not of.steps or of.case is not CASES[case]:
+                of.record(CASES[case])
             if fault.role == "disk" and not of.has_disks:
                 continue
             came = of.suffer(fault)
@@ -165,7 +168,8 @@ def main() -> None:
     for case in options.case or (SHORT if options.short else CASES):
         faults = SHORT[case] if options.short else list(full_list(case))[:: options.every]
         over = {(line["what"], line["place"]) for line in done if line["case"] == case}
-        for line in run(case, [fault for fault in faults if (fault.what, fault.place) not in over]):
+        left = [fault for fault in faults if (fault.what, fault.place) not in over]
+        for line in run({case: left}) if left else ():
             with options.out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
             print(*(line[name] for name in ("case", "what", "place", "step", "outcome", "seconds", "said")), flush=True)

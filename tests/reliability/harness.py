@@ -41,7 +41,7 @@ from secagg.dp import Ledger
 EPSILON, BUDGET_IN_RUNS = 2.0, 3.2
 DATASET = "breast_cancer"
 STEPPING = Path(__file__).with_name("stepping.py")
-LIMIT_SECONDS = 240.0
+LIMIT_SECONDS = 600.0
 """A run that has not ended by then hangs: every deadline in it is over many times."""
 
 STOP_SECONDS = 1.0
@@ -155,9 +155,6 @@ class Theatre:
 
     def __init__(self, deployment: SteppedDeployment, case: Case, *, has_disks: bool) -> None:
         self.deployment, self.case, self.has_disks = deployment, case, has_disks
-        self._settings = fitted_settings(bundled(DATASET), case.n_sites) | {"mode": case.mode, "epsilon": case.epsilon}
-        if case.n_sites > 5:
-            self._settings["dropout"] = 1 / case.n_sites
         self._number, self._rng = 0, np.random.default_rng(7)
         self.rows: dict[PartyId, ClientRows] = {}
         self.steps: dict[str, list[str]] = {}
@@ -172,9 +169,9 @@ class Theatre:
 
     @property
     def helper(self) -> str | None:
-        """A host that the mode needs beside clients."""
+        """A host that the mode needs beside clients, or which is a client's too."""
         if self.case.mode == "committee":
-            return "helper-102"
+            return "helper-102" if "helper-102" in self.deployment.hosts else SITE
         return self.sites[-1] if self.case.mode in ("bfv", "ckks", "masked+bfv") else None
 
     @property
@@ -208,11 +205,19 @@ class Theatre:
         )
 
     @property
+    def _settings(self) -> dict[str, Any]:
+        own: dict[str, Any] = {"mode": self.case.mode, "epsilon": self.case.epsilon}
+        if self.case.n_sites > 5:
+            own["dropout"] = 1 / self.case.n_sites
+        return fitted_settings(bundled(DATASET), self.case.n_sites) | own
+
+    @property
     def _n_nodes(self) -> int:
         return len(self.deployment.hosts)
 
-    def record(self) -> None:
-        """Count the steps of a run that nothing happens to."""
+    def record(self, case: Case | None = None) -> None:
+        """Count the steps of a run that nothing happens to; it may be of another case over the same deployment."""
+        self.case, self.steps = case or self.case, {}
         self.begin()
         error, _ = self._ended(lambda: None)
         assert error is None, error
@@ -578,15 +583,21 @@ def renew_budget(trial: Trial, party: PartyId) -> None:
 
 
 @contextmanager
-def theatre(folder: Path, case: Case) -> Iterator[Theatre]:
-    """A deployment with helpers of its own where the mode needs them; disks are small where this user may mount."""
+def theatre(folder: Path, case: Case, *, are_helpers_apart: bool = True) -> Iterator[Theatre]:
+    """A deployment with helpers where the mode needs them; disks are small where this user may mount.
+
+    Args:
+        folder: where all that goes.
+        case: what is run first.
+        are_helpers_apart: whether helpers are hosts of their own, or sites are.
+    """
     private = PRIVACY.format(budget=BUDGET_IN_RUNS * case.epsilon, epsilon=case.epsilon)
     trial = Trial.create(
         folder / "trial",
         bundled(DATASET),
         n_sites=case.n_sites,
         n_helpers=4 if case.mode == "committee" else 0,
-        are_helpers_apart=True,
+        are_helpers_apart=are_helpers_apart,
         of_clients=private if case.epsilon else "",
         settings={"epsilon": case.epsilon, **({"dropout": 1 / case.n_sites} if case.n_sites > 5 else {})},
     )

@@ -9,9 +9,8 @@ from reliability.faults import SHORT, full_list, run
 from reliability.harness import CASES, SERVER, Fault, Outcome, theatre
 
 
-@pytest.mark.parametrize("case", SHORT)
-def test_no_fault_of_the_short_list_costs_a_total_rows_or_budget(case: str) -> None:
-    for line in run(case, SHORT[case]):
+def test_no_fault_of_the_short_list_costs_a_total_rows_or_budget() -> None:
+    for line in run(SHORT, are_helpers_apart=False):
         assert line["step"], f"{line['what']} came after the run had ended"
         assert Outcome[line["outcome"]].is_allowed, line
 
@@ -19,7 +18,7 @@ def test_no_fault_of_the_short_list_costs_a_total_rows_or_budget(case: str) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_no_fault_of_the_full_list_costs_a_total_rows_or_budget(case: str) -> None:
-    lines = list(run(case, list(full_list(case))))
+    lines = list(run({case: list(full_list(case))}))
     assert [line for line in lines if not Outcome[line["outcome"]].is_allowed] == []
     assert sum(bool(line["step"]) for line in lines) > 20
 

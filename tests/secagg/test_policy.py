@@ -145,7 +145,7 @@ def test_a_sum_that_keeps_the_policy_passes() -> None:
         (
             replace(BOUND, noise=DEMAND, min_corruption=0.4),
             NOISY,
-            "reckons with 2 colluding clients, .* sized for 1: make them larger",
+            "expects 2 colluding clients, .* sized for 1: make them larger",
         ),
         (
             knows_helpers({}),
@@ -377,7 +377,7 @@ def test_a_planned_sum_tells_what_it_tolerates() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"min_epoch": 0}, "numbered from 1, not 0"), ({"total_holders": -1}, "0 clients or more that hold totals")],
+    [({"min_epoch": 0}, "numbered from 1, not 0"), ({"total_holders": -1}, "total_holders must be 0 or more, not -1")],
 )
 def test_policies_that_cannot_be_are_refused(changes: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import re
+import zipfile
 from dataclasses import dataclass
 
 SCHEMA = """
@@ -34,6 +36,15 @@ def swap(*pairs: tuple[str, str], of: str = BASE) -> str:
         assert was in of
         of = of.replace(was, now)
     return of
+
+
+def zipped(*names: str) -> bytes:
+    """An archive of files, each with the rows."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in names:
+            archive.writestr(name, BASE)
+    return packed.getvalue()
 
 
 @dataclass(frozen=True)
@@ -115,13 +126,44 @@ FILES = [
     File("a quotation mark that is a text", swap(("age", "note,age"), ("61", '"tube,61'), ("57", ",57"), ("73", ",73")), "line 2: it must be CSV in UTF-8", 'quote = ""'),
     File("cut off", gzip.compress(BASE.encode())[:-12], "cut off", suffix=".csv.gz"),
     File("nothing", "", "needs each column of the schema once"),
+    File("a sign between two numbers", swap(("200.5", "200\x02210")), "1 of 3 rows have another text"),
+    File("a field's mark between two numbers", swap(("200.5", "200\x1f210")), "1 of 3 rows have another text"),
+    File("a row within a text", swap(("age", "note,age"), ("61", '"tube,61'), ("57", 'late",57'), ("73", ",73")), "line 2: a quotation mark opens there, and whole rows lie in one text"),
+    File("rows within a text behind", swap((",no", ',no,"tube'), ("outcome", "outcome,remark"), ("m,yes", "m,yes,"), ("f,yes", 'f,yes,late"')), "line 2: a quotation mark opens there, and whole rows"),
+    File("lines and separators within a text", swap(("age", "age,note"), ("61", '61,"first, then\nlater, or\nnever, ever, at all, no"'), ("57", "57,"), ("73", "73,"))),
+    File("colons", BASE.replace(",", ":"), 'looks separated by the sign ":"', 'separator = ":"'),
+    File("a sign of databases", swap(("NA", "?")).replace(",", "\1"), r'by the sign "\\u0001"', 'separator = "\\u0001"\n[columns.chol]\nmissing = ["?"]'),
+    File("drawn by a database", " age | chol\n-----+------\n  61 | 200.5\n(1 row)\n", "is drawn with lines"),
+    File("drawn with a frame", "+-----+------+\n| age | chol |\n+-----+------+\n| 61 | 200.5 |\n", "is drawn with lines"),
+    File("the end of a file of DOS", BASE + "\x1a"),
+    File("a separator behind the names alone", swap(("outcome\n", "outcome,\n"))),
+    File("a line within a name", swap(("chol", '"chol\n(mg/dl)"')), r'State name = "chol \(mg/dl\)"', '[columns.chol]\nname = "chol (mg/dl)"'),
+    File("lines within a value", swap(("f,no", '"f\n",no'))),
+    File("a long text", swap(("age", "note,age"), ("61", "x" * 2**18 + ",61"), ("57", ",57"), ("73", ",73"))),
+    File("a total that nothing else shows", swap(("age", "case,age"), ("61", "1,61"), ("57", "2,57"), ("73", "Total:,73")), "line 4: the last row says that it is a total"),
     File("carets", BASE.replace(",", "^"), "looks separated by carets", 'separator = "^"'),
     File("groups of columns above their names", "Person,,,State\n" + BASE, r"names of its columns in line 2: state skip_lines = 1", "skip_lines = 1"),
     File("names again below", BASE + BASE, "line 5, repeats the names of the columns"),
     File("a remark below", BASE + "(3 rows)\n", "line 5: 4 values are needed"),
     File("backslashes before quotation marks", swap(("age", "name,age"), ("61", '"A \\"B\\" C, D",61'), ("57", "\\N,57"), ("73", ",73")), "has backslashes before quotation marks", "escape = '\\'"),
     File("packed, without the ending", gzip.compress(BASE.encode()), "is packed: let its name end in .csv.gz"),
-    File("an archive", b"PK\3\4" + BASE.encode(), "is a ZIP archive or a workbook"),
+    File("an archive", b"PK\3\4" + BASE.encode(), "is a ZIP archive: unpack it"),
+    File("an archive of a packed file", zipped("rows.csv.gz"), r"is a ZIP archive of 1 files, rows\.csv\.gz: unpack it"),
+    File("a workbook of LibreOffice", zipped("content.xml", "mimetype"), "spreadsheet of LibreOffice", suffix=".ods"),
+    File("a workbook, by its content", zipped("xl/workbook.xml"), r"a workbook: let its name end in \.xlsx"),
+    *(File(f"packed as {sign!r}", sign + b"\0" * 9, "is packed: unpack it") for sign in (b"BZh9", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf")),
+    File("named as packed", BASE, "is named as packed, and is not", suffix=".csv.gz"),
+    *(
+        File(f"a file of {what}, named otherwise", start + b"\0" * 99, f"let its name end in {ending}")
+        for what, start, ending in (("SPSS", b"$FL2@(#)", ".sav"), ("Stata", b"<stata_dta>", ".dta"), ("SAS", b"HEADER RECORD***", ".xpt"))
+    ),
+    File("a database", b"SQLite format 3" + b"\0" * 99, "is a database"),
+    File("an object of R", b"RDX3\n", "a file of a programming language", suffix=".rda"),
+    File("lines of JSON", '{"age": 61}\n{"age": 57}\n', "must end in .*; it is JSON", suffix=".jsonl"),
+    File("text named as a workbook", BASE, r"it is delimited text: let its name end in \.csv", suffix=".xlsx"),
+    File("text named as Parquet", BASE, r"it is delimited text: let its name end in \.csv", suffix=".parquet"),
+    File("a workbook with a password", b"\xd0\xcf\x11\xe0" + b"\0" * 99, "or one with a password", suffix=".xlsx"),
+    File("no text at all", bytes(range(8)) * 30, "is no text, whatever its name says"),
     File("an old workbook", b"\xd0\xcf\x11\xe0" + BASE.encode(), "is a workbook of an old spreadsheet"),
     File("a web page", "<!DOCTYPE html>\n<table><tr><td>age</td></tr></table>", "is a web page or XML"),
     File("a dump", "INSERT INTO heart VALUES (61,200.5,'f','no');\n", "is a dump of SQL"),
@@ -142,15 +184,22 @@ FILES = [
     File("thousands of France", swap(("1180.25", '"1\u202f180,25"'), ("200.5", '"200,5"')), 'state decimal = "," and thousands = " "', 'decimal = ","\nthousands = " "'),
     File("thousands of Switzerland", swap(("1180.25", "1'180.25")), "apostrophes between thousands", "thousands = \"'\""),
     File("thousands of Swiss printers", swap(("1180.25", "1’180.25")), "apostrophes between thousands", "thousands = \"'\""),
+    File("thousands of Germany without decimals", swap(("61", "950"), ("57", "1.057"), ("73", "1.073")), "1.234 may be 1234"),
     File("three digits behind a comma", swap(("200.5", '"200,500"')), "may mark thousands or decimals", None),
     File("underscores", swap(("1180.25", "1_180.25")), "underscores between digits"),
     File("a bound", swap(("200.5", "<300")), "bounds as laboratories write them", '[columns.chol]\nrecode = { "<300" = "200.5" }'),
-    File("a unit behind the number", swap(("200.5", "200.5 mg/dl")), "a unit or a remark behind the number"),
-    File("percent", swap(("61", "61%")), "a unit or a remark behind the number"),
+    File("a unit behind the number", swap(("200.5", "200.5 mg/dl")), "a unit or a remark beside the number"),
+    File("percent", swap(("61", "61%")), "they have percent signs"),
     File("dates", swap(("61", "1961-03-02")), "they are dates or times"),
     File("dates of Europe", swap(("61", "02.03.1961")), "they are dates or times"),
     File("times", swap(("61", "12:30")), "they are dates or times"),
-    File("money", swap(("200.5", "$200.5")), "a unit or a remark behind the number"),
+    *(File(f"money as {one}", swap(("200.5", one)), "a unit or a remark beside the number") for one in ("$200.5", "200.5 €", "EUR 200.5")),
+    *(File(f"a range as {one}", swap(("200.5", one)), "they are ranges") for one in ("199-211", "199 - 211", "199 bis 211")),
+    *(File(f"marks as {one}", swap(("200.5", one)), "several decimal marks") for one in ("1.210.5", "210..5", "..")),
+    *(File(f"{one} for a number", swap(("200.5", one)), "words for yes and no") for one in ("Ja", "TRUE", "non")),
+    File("a duration", swap(("61", "62 days 00:00:00")), "they are dates or times"),
+    File("a sign for infinity", swap(("200.5", "∞")), "they are infinite"),
+    File("too many digits, with a point", swap(("61", "9007199254740993.0")), "whole numbers of more digits than float64 holds"),
     File("more digits than a number holds", swap(("61", "9007199254740993")), "whole numbers of more digits than float64 holds"),
     File("as many digits as a number holds", swap(("61", "9007199254740992")), None, '[columns.age]\nrecode = { "9007199254740992" = "61" }'),
     File("infinity", swap(("200.5", "inf")), "infinite"),
@@ -161,7 +210,7 @@ FILES = [
     # missing otherwise
     *(
         File(f"{code} for missing", swap(("NA", code)), re.escape(f"they are {code}, as people write what is missing"), f"[columns.chol]\nmissing = ['{code}']")
-        for code in ("?", ".", "n/a", "NaN", "NULL", "None", "#N/A", "#DIV/0!", "unknown", "k.A.", "\\N", "-", "–", ".A", "._")
+        for code in ("?", ".", "n/a", "NaN", "NULL", "None", "#N/A", "#DIV/0!", "unknown", "k.A.", "\\N", "-", "–", ".A", "._", "n.a.", "(null)", "(leer)", "1.#IND", "*")
     ),
     File("na for NA", swap(("NA", "na"))),
     File("-9 for missing", swap(("NA", "-9")), None, '[columns.chol]\nmissing = ["-9"]'),
@@ -173,6 +222,7 @@ FILES = [
     File("a mark or nothing for classes", swap((",f,", ",x,"), (",m,", ",,")), "column sex needs", '[columns.sex]\nrecode = { "x" = "f", "" = "m" }'),
     File("codes for classes", swap((",f,", ",2,"), (",m,", ",1,")), "they are numbers, codes perhaps: state recode", '[columns.sex]\nrecode = { "1" = "m", "2" = "f" }'),
     File("codes as reals", swap((",f,", ",2.0,"), (",m,", ",1.0,")), "they are numbers, codes perhaps", '[columns.sex]\nrecode = { "1" = "m", "2" = "f" }'),
+    File("codes as numpy writes them", swap((",f,", ",2.000000000000000000e+00,"), (",m,", ",1.000000000000000000e+00,")), "they are numbers, codes perhaps", '[columns.sex]\nrecode = { "1" = "m", "2" = "f" }'),
     File("words for classes", swap((",f,", ",Frau,"), (",m,", ",Mann,")), "they are other texts: state recode", '[columns.sex]\nrecode = { Frau = "f", mann = "m" }'),
     File("truths for classes", swap((",no", ",FALSE"), (",yes", ",TRUE")), "column outcome needs one of no, yes", '[columns.outcome]\nrecode = { "false" = "no", "true" = "yes" }'),
 ]  # fmt: skip

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+BUSY_SECONDS = 120.0
+"""A disk that is written to for so long is written to for ever."""
 
 
 @contextmanager
@@ -32,7 +36,11 @@ def small_disk(folder: Path, n_bytes: int) -> Iterator[None]:
 
 
 def make_read_only(folder: Path, *, is_over: bool = False) -> None:
-    assert not _run("mount", "-o", f"remount,{'rw' if is_over else 'ro'}", str(folder))
+    """Mount a folder's disk anew, as soon as no process has a file open there that it writes to."""
+    ends = time.monotonic() + BUSY_SECONDS
+    while _run("mount", "-o", f"remount,{'rw' if is_over else 'ro'}", str(folder)):
+        assert time.monotonic() < ends, f"files stay open for writing in {folder}"
+        time.sleep(0.05)
 
 
 def fill(folder: Path, *, but: int = 0) -> None:

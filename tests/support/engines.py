@@ -135,7 +135,7 @@ def _train(trial: Trial, settings: Mapping[str, Any], transport: Transport, cloc
 # --- threads ------------------------------------------------------------------------------------------------
 
 
-class ThreadTransport:
+class ThreadTransport(Transport):
     """Each node is a thread with a queue, and knows nothing but the place of its site's file."""
 
     def __init__(self, sites: Sites) -> None:

@@ -20,7 +20,7 @@ from analytic_secagg.configurations import configuration_digest
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.local.deployment import SERVER as SERVER_HOST
 from analytic_secagg.local.deployment import LocalDeployment
-from analytic_secagg.server.exchange import NoReply
+from analytic_secagg.server.exchange import NoReply, Transport
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import train
@@ -50,7 +50,7 @@ Hear = Callable[[int, str, bytes, Said], Said]
 """(site, kind, content, answer) -> what the server receives in place of the answer."""
 
 
-class Rehearsal:
+class Rehearsal(Transport):
     """A transport whose nodes are function calls, each of which knows nothing but its site's file.
 
     It is its own clock: seconds pass only while the server sleeps.

@@ -65,7 +65,7 @@ class Confirmation(Attack):
 
     def control(self, bench: Bench, trials: int) -> Score | None:
         """Ask the noise of CKKS sums, which gives guesses away."""
-        return self.play(bench, MODES["ckks"], 3).score
+        return self.play(bench, MODES["ckks"], 10).score
 
     def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> list[bool]:
         """Whether the noise of all sums together leans towards each of the vectors that it was handed."""

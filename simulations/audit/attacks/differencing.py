@@ -16,6 +16,7 @@ from secagg.in_memory import Envelope
 from secagg.layout import IntVector
 from secagg.sessions import ClientInput, ClientSession
 from simulations.audit.attack import (
+    MOST_TRIALS,
     PROBE,
     VICTIM,
     Attack,
@@ -26,7 +27,7 @@ from simulations.audit.attack import (
     attacked,
     in_the_clear,
 )
-from simulations.audit.evaluate import Picture, Score
+from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Exposure
 from simulations.audit.knowledge import Known
 from simulations.audit.population import Truth
@@ -84,9 +85,12 @@ class MaskReuse(Attack):
     )
 
     def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
-        """Every client of one cohort, twice as many as trials, adds a row between two sums."""
+        """Every client of a cohort adds a row between two sums; of so many cohorts as decide."""
         assert mode is not None
-        return Outcome(score=self.on_clients(bench, mode, 2 * trials))
+        score = self.on_clients(bench, mode, 2 * trials)
+        while score.trials < MOST_TRIALS and not (score.leaked or score.is_enough):
+            score = Score.pooled((score, self.on_clients(bench, mode, 2 * trials)))
+        return Outcome(score=score)
 
     def on_clients(self, bench: Bench, mode: Mode, n_clients: int) -> Score:
         """One trial for each client of a cohort."""
@@ -114,8 +118,7 @@ class MaskReuse(Attack):
     def score(self, guess: NDArray[np.int64] | None, truth: Truth, rng: np.random.Generator) -> Score:
         """One trial a client; the added row is its last one."""
         exact = guess is not None and np.array_equal(guess, truth.rows[-1])
-        picture = Picture(true=truth.rows[-1], rebuilt=guess, exact=exact)
-        return Score(hits=int(exact), trials=1, chance=1 / truth.pool_size, pictures=(picture,))
+        return Score(hits=int(exact), trials=1, chance=truth.likeliest_row)
 
 
 # A server that gives the target a working model and everybody else a dead one
@@ -144,7 +147,10 @@ class DifferentModels(VictimAttack[Reading | None]):
         "Success: every number exact. Chance: less than naming one row out of the pool."
     )
 
-    if_open = "relies on a server that follows the protocol; one that gives all others a dead model reads a client"
+    if_open = (
+        "a client is protected only from a server that follows the protocol: one that sends all others a useless model "
+        "reads that client's data"
+    )
 
     def expected(self, mode: Mode | None) -> Expectation | None:
         """As every attack; nothing is promised where the server must follow the protocol."""
@@ -166,7 +172,7 @@ class DifferentModels(VictimAttack[Reading | None]):
         """One trial a session; the number of rows, which all clients add to, does not count."""
         true = np.concatenate([(truth.rows.T @ truth.rows).ravel(), truth.rows.T.sum(axis=1)])
         hit = guess is not None and np.array_equal(true, np.concatenate([guess.gram.ravel(), guess.cross.sum(axis=1)]))
-        return Score(hits=int(hit), trials=1, chance=1 / truth.pool_size)
+        return Score(hits=int(hit), trials=1, chance=truth.likeliest_row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

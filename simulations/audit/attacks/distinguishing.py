@@ -14,12 +14,12 @@ from secagg import Layout
 from secagg.layout import IntVector
 from secagg.ring import RingVector
 from secagg.sums import Upload
-from simulations.audit.attack import PROBE, Expectation, ExposureAttack, Outcome, in_the_clear
+from simulations.audit.attack import PROBE, Expectation, ExposureAttack
 from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Exposure
 from simulations.audit.knowledge import Knowledge, Known
 from simulations.audit.population import Truth
-from simulations.audit.workbench import Bench
+from simulations.audit.workbench import GAMES
 
 SUSPICION = 0.01
 """Level of one message's test: fair dice are suspected this often at most."""
@@ -33,10 +33,6 @@ BY_CHANCE = 1 / 256
 Bytes = NDArray[np.uint8]
 
 
-GAMES, CLIENTS, FEW_ROWS = 200, 20, 4
-"""Messages that are told apart, at least; clients of each further sum that is made for them, and rows of a client."""
-
-
 class Distinguishing(ExposureAttack[IntVector | None]):
     """The adversary knows two vectors and takes the one that the message equals in more bytes, in any part of it."""
 
@@ -48,18 +44,7 @@ class Distinguishing(ExposureAttack[IntVector | None]):
         "message to tell which. Success: the right one. Chance: one half."
     )
     needs = Knowledge.ALL_BUT_ONE
-
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
-        """Attack the bench's cohorts and, of a mode that protects, as many more as a coin game takes."""
-        if mode is None or in_the_clear(mode):
-            return super().play(bench, mode, trials)
-        runs = list(bench.runs(mode))
-        clients = max(bench.clients, min(CLIENTS, len(bench.population.candidates) // (2 * FEW_ROWS)))
-        rows = min(FEW_ROWS, bench.rows_per_client)
-        while sum(len(cohort) for cohort, _ in runs) < GAMES:
-            cohort = bench.cohort(clients, rows)
-            runs.append((cohort, bench.run(mode, bench.vectors(cohort))))
-        return Outcome(score=self.against_messages(bench, runs))
+    least = GAMES
 
     def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> IntVector | None:
         """The vector that it believes was sent; None where it was offered none."""

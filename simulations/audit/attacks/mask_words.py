@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from analytic_secagg.modes import Mode
+from secagg import InsecureSeededEntropy
 from secagg.ring import RingVector
 from secagg.sums import Upload
-from simulations.audit.attack import PROBE, Expectation, SentAttack
+from simulations.audit.attack import FEW_CLIENTS, MASKED, PROBE, Expectation, SentAttack
 from simulations.audit.attacks.distinguishing import p_value
 from simulations.audit.evaluate import Score
-from simulations.audit.view import SERVER_ALONE
+from simulations.audit.view import SERVER_ALONE, record_sum
 from simulations.audit.workbench import Bench, Run
 
 WORD = 8
@@ -51,6 +52,16 @@ class MaskWords(SentAttack):
         """A promise of modes whose messages are masks and nothing else."""
         uniform = mode is not None and mode.guarantee(PROBE).upload is Upload.UNIFORM
         return Expectation.HIDDEN if uniform else None
+
+    def control(self, bench: Bench, trials: int) -> Score | None:
+        """Look at two sums under the same keys and session id, as parties restored from a snapshot would make them."""
+        cohort = bench.cohort(FEW_CLIENTS)
+        parties = MASKED.in_one_process(
+            layout=bench.layout, clients=tuple(cohort), session_id=bytes(16), context=bench.context
+        )
+        restored = (InsecureSeededEntropy(0, "restored") for _ in range(2))
+        vectors = bench.vectors(cohort)
+        return self.against_messages(bench, [(cohort, record_sum(parties, vectors, entropy=one)) for one in restored])
 
     def against_messages(self, bench: Bench, runs: list[Run]) -> Score:
         """One trial a message."""

@@ -108,11 +108,12 @@ def _with_bands(bench: Bench) -> Bench:
     place = np.asarray(data.x_test[bench.population.public], dtype=np.float64) @ direction
     step = 1.0 / n_rows
     starts = bench.rng.permutation(max(BINS, n_rows))[:BINS] * step
+    entry = 2.0 ** (bench.feature_format.integer_bits - 1)  # which the agreed format holds
     low, high = np.quantile(place, np.minimum(starts, 1.0)), np.quantile(place, np.minimum(starts + step, 1.0))
 
     def mapped(rows: NDArray[np.generic]) -> NDArray[np.float64]:
         at = np.asarray(rows, dtype=np.float64) @ direction
-        return np.hstack([rows, ((at[:, None] >= low) & (at[:, None] < high)).astype(np.float64)])
+        return np.hstack([rows, entry * ((at[:, None] >= low) & (at[:, None] < high))])
 
     crafted = replace(data, x_train=mapped(data.x_train), x_test=mapped(data.x_test))
     learner = AFL(

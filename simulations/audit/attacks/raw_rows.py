@@ -81,7 +81,7 @@ class RawRows(ExposureAttack[Floats | None]):
             _, places = cKDTree(pool).query(guess)
             named = {pool[place].tobytes() for place in np.atleast_1d(places)}
         hits = sum(np.asarray(row, dtype=np.float64).tobytes() in named for row in truth.raw.features)
-        return Score(hits=hits, trials=n, chance=min(1.0, n / truth.pool_size))
+        return Score(hits=hits, trials=n, chance=min(1.0, n * truth.likeliest_row))
 
 
 def is_the_same(images: Floats, raw: Floats) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import multinomial
 
-from simulations.audit.attack import ANY_SUM, PICTURES, Limit, ReadingAttack, Unit
-from simulations.audit.evaluate import Picture, Score
+from simulations.audit.attack import ANY_SUM, Limit, ReadingAttack, Unit
+from simulations.audit.evaluate import Score
 from simulations.audit.population import EnteringRows, Truth
 from simulations.audit.view import Reading
 
@@ -18,28 +18,19 @@ Answers = Mapping[int, Any]
 
 
 def scored(
-    true: Callable[[Truth], Answers], chance: Callable[[Truth], float], *, of_rows: bool = False
+    true: Callable[[Truth], Answers], chance: Callable[[Truth], float]
 ) -> Callable[[Answers | None, Truth, np.random.Generator], Score]:
     """What scores answers: one trial for each thing asked, right if every number of the answer is exact.
 
     Args:
         true: the right answers.
         chance: how often a guess that saw nothing is right.
-        of_rows: whether an answer is a row, to be shown as a picture.
     """
 
     def score(guess: Answers | None, truth: Truth, rng: np.random.Generator) -> Score:
         said = guess or {}
-        found = [
-            Picture(true=answer, rebuilt=said.get(asked), exact=np.array_equal(said.get(asked, ()), answer))
-            for asked, answer in true(truth).items()
-        ]
-        return Score(
-            hits=sum(one.exact for one in found),
-            trials=len(found),
-            chance=chance(truth),
-            pictures=tuple(found[:PICTURES]) if of_rows else (),
-        )
+        found = [np.array_equal(said.get(asked, ()), answer) for asked, answer in true(truth).items()]
+        return Score(hits=sum(found), trials=len(found), chance=chance(truth))
 
     return score
 
@@ -87,7 +78,7 @@ CLASS_MEANS = ReadingAttack(
     read=lambda reading, rows: dict(enumerate(reading.cross.T)),
     scored=scored(
         lambda truth: {int(one): truth.rows[truth.labels == one].sum(axis=0) for one in np.unique(truth.labels)},
-        lambda truth: 1 / truth.pool_size,
+        lambda truth: truth.likeliest_row,
     ),
 )
 
@@ -104,8 +95,7 @@ LONE_ROWS = ReadingAttack(
             int(label): truth.rows[truth.labels == label][0]
             for label in np.flatnonzero(np.bincount(truth.labels, minlength=truth.n_classes) == 1)
         },
-        lambda truth: min(1.0, truth.n_classes / truth.pool_size),
-        of_rows=True,
+        lambda truth: min(1.0, truth.n_classes * truth.likeliest_row),
     ),
     sees=ANY_SUM,
     unit=Unit.ROW,

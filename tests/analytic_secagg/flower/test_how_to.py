@@ -1,4 +1,4 @@
-"""docs/how-to/deploy-with-flower.md names what is there: commands, keys of files and of the run, error texts."""
+"""The pages of deployments name what is there: commands, keys of files and of the run, error texts."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.site_commands import COMMANDS as OF_SITES
 from analytic_secagg.trial import Trial
+from simulations.__main__ import EXPERIMENTS
 
 ROOT = Path(__file__).resolve().parents[3]
-TEXT = (ROOT / "docs" / "how-to" / "deploy-with-flower.md").read_text(encoding="utf-8")
+FILES = (ROOT / "docs" / "reference" / "site-files.md").read_text(encoding="utf-8")
+SETTINGS = (ROOT / "docs" / "reference" / "run-settings.md").read_text(encoding="utf-8")
+FAILURES = (ROOT / "docs" / "how-to" / "troubleshoot.md").read_text(encoding="utf-8")
+HOW_TO = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "how-to").glob("*.md"))
 
 
 def toml_block(first: str) -> str:
     """The TOML block that begins with this line's start."""
-    blocks = [block for block in re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL) if block.startswith(first)]
+    blocks = [block for block in re.findall(r"```toml\n(.*?)```", FILES, re.DOTALL) if block.startswith(first)]
     return str(blocks[0])
 
 
 def test_every_command_exists() -> None:
-    named = set(re.findall(r"(?:python -m analytic_secagg\.flower|analytic-secagg flower) ([a-z-]+)", TEXT))
-    assert named == {command.name for command in COMMANDS}
-    of_sites = set(re.findall(r"(?:python -m analytic_secagg|analytic-secagg(?! flower)) ([a-z-]+)", TEXT))
-    assert (
-        {command.name for command in OF_SITES}
-        <= of_sites
-        <= {one.name for section in SECTIONS.values() for one in section}
-    )
+    assert set(re.findall(r"analytic-secagg flower ([a-z-]+)", HOW_TO)) == {command.name for command in COMMANDS}
+    named = set(re.findall(r"^(?:\$ )?analytic-secagg ([a-z-]+)", HOW_TO, re.MULTILINE))
+    known = {one.name for section in (EXPERIMENTS, *SECTIONS.values()) for one in section}
+    assert {command.name for command in OF_SITES} <= named <= known
 
 
 def test_every_setting_is_explained_and_in_the_template() -> None:
     keys = {name.replace("_", "-") for name in RunSettings.__annotations__}
     template = tomllib.loads((ROOT / "analytic_secagg" / "flower" / "template" / "pyproject.toml").read_text())
     assert template["tool"]["flwr"]["app"]["config"].keys() == keys
-    explained = re.findall(r"^\| (`[a-z-]+`(?:, `[a-z-]+`)*) \|", TEXT, re.MULTILINE)
+    explained = re.findall(r"^\| (`[a-z-]+`(?:, `[a-z-]+`)*) \|", SETTINGS, re.MULTILINE)
     assert {key for cell in explained for key in re.findall(r"`([a-z-]+)`", cell)} == keys
 
 
-def test_the_files_of_the_how_to_are_read_as_they_stand(trial: Trial) -> None:
-    """Its site.toml for site 3, made helper and key holder too, with the keys of the trial, and its server.toml."""
+def test_the_files_of_the_page_are_read_as_they_stand(trial: Trial) -> None:
+    """The site.toml for site 3, made helper and key holder too, with the keys of the trial, and its server.toml."""
     folder = trial.folder / "site-3"
     (folder / "site.toml").write_text(toml_block('roster = "roster.toml"\nstate'))
     write_secret(folder / "helper.key", bytes.fromhex((trial.folder / "site-1" / "helper.key").read_text()))
@@ -63,7 +63,7 @@ def test_the_files_of_the_how_to_are_read_as_they_stand(trial: Trial) -> None:
     assert ServerFile.read(trial.folder / "server" / "server.toml").output.name == "models"
 
 
-def test_the_roster_of_the_how_to_has_its_form(tmp_path: Path) -> None:
+def test_the_roster_of_the_page_has_its_form(tmp_path: Path) -> None:
     numbers = iter(range(1, 100))
     text = re.sub(r'"…[^"]*"', lambda match: f'"{next(numbers):064x}"', toml_block("server = "))
     (tmp_path / "roster.toml").write_text(text)
@@ -75,4 +75,4 @@ def test_the_roster_of_the_how_to_has_its_form(tmp_path: Path) -> None:
     "refusal", [Refusal.DECLINED, Refusal.FAILED, Refusal.NO_SESSION, Refusal.NOT_AGREED, Refusal.NO_BUDGET]
 )
 def test_what_an_operator_sees_is_explained(refusal: Refusal) -> None:
-    assert f"| `{REASONS[refusal]}` |" in TEXT
+    assert f"| `{REASONS[refusal]}` |" in FAILURES

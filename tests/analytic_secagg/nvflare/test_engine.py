@@ -83,7 +83,11 @@ def test_a_site_answers_or_says_a_bland_code(trial: Trial, monkeypatch: pytest.M
         ({"content": b"said"}, NoReply("its answer is no shareable")),
         (pack(Refusal.DECLINED), NoReply(REASONS[Refusal.DECLINED])),
         (Shareable({"refusal": "words of a node"}), NoReply("it refuses with an unknown code")),
-        (make_reply(ReturnCode.EXECUTION_EXCEPTION), NoReply("its NVFlare client could not run the task")),
+        (
+            make_reply(ReturnCode.EXECUTION_EXCEPTION),
+            NoReply("its executor failed; that client's own log says why"),
+        ),
+        (make_reply("words of a node"), NoReply("its NVFlare client could not run the task")),
     ],
 )
 def test_what_a_client_answers(result: object, answer: bytes | NoReply) -> None:
@@ -115,7 +119,8 @@ def test_tasks_go_to_their_clients_and_end_at_their_deadline() -> None:
     again = [ticket for _ in range(2) for ticket in transport.send(STEP, {two: b"z"}, seconds=60, number=2)]
     controller.cancel_all_tasks(fl_ctx=context)
     manager.check_tasks()
-    assert [transport.receive(ticket) for ticket in again] == [NoReply("its task ended without an answer")] * 2
+    assert [transport.receive(ticket) for ticket in again] == [NoReply("its task was cancelled")] * 2
+    assert [transport.name(node) for node in (one, 7)] == ["a", "7"], "as NVFlare's own logs"
 
 
 def submit(manager: WFCommServer, engine: Engine, place: int, fetched: Any, content: bytes) -> None:

@@ -14,12 +14,25 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra: pip install 'analytic-secagg[nvflare]'")
 
-from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.client import Client
+from nvflare.apis.controller_spec import ClientTask, Task
+from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.fl_context import FLContext
+from nvflare.apis.signal import Signal
+from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.workflows.fedavg import FedAvg
 from support.page_diffs import applied
+from support.rehearsed import site
 
 from analytic_secagg.errors import UsageError
-from analytic_secagg.nvflare.mean import SecureFedAvg, SecureMeanFilter
+from analytic_secagg.nvflare.mean import TASK, SecureFedAvg, SecureMeanExecutor, SecureMeanFilter
+from analytic_secagg.server.server_file import SERVER_VARIABLE
+from analytic_secagg.site.errors import UnreachableError
+from analytic_secagg.site.site_file import SITES_VARIABLE
+from analytic_secagg.trial import Trial
+from secagg import SecureSumError
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "how-to" / "average-with-nvflare.md").read_text(encoding="utf-8")
@@ -60,3 +73,57 @@ def test_a_training_that_no_mean_asked_for_leaves_no_model() -> None:
     assert from_shareable(left).data == {}
     assert "loss" not in repr(left)
     assert "w'" not in repr(left)
+
+
+class InThisProcess(SecureFedAvg):  # type: ignore[misc]
+    """A server whose tasks are function calls at its clients, each with a context of its own."""
+
+    def __init__(self, names: list[str], **options: Any) -> None:
+        super().__init__(num_clients=len(names), **options)
+        self.clients = {name: FLContext() for name in names}
+        for name, context in self.clients.items():
+            context.set_prop(ReservedKey.IDENTITY_NAME, name)
+        self.fl_ctx, self.abort_signal, self.engine, self._received_count = FLContext(), Signal(), self, 0
+
+    def get_clients(self) -> list[Client]:
+        return [Client(name, name) for name in self.clients]
+
+    def send(self, task: Task, fl_ctx: FLContext, targets: list[str]) -> None:
+        (name,) = targets
+        done = ClientTask(Client(name, name), task)
+        executor = SecureMeanExecutor(terms=self.terms)
+        done.result = executor.execute(task.name, task.data, self.clients[name], self.abort_signal)
+        task.result_received_cb(done, fl_ctx)
+        task.task_done_cb(task, fl_ctx)
+
+    def train(self, model: FLModel) -> Any:
+        """One round in which client k adds k, with a weight of 10 k."""
+        self.send_model(data=model, targets=list(self.clients))
+        sent = DXO(DataKind.WEIGHTS, data=dict(model.params), meta={TASK: model.meta[TASK]}).to_shareable()
+        for k, (name, context) in enumerate(self.clients.items(), 1):
+            context.set_prop(FLContextKey.TASK_NAME, "train")
+            context.set_prop(FLContextKey.TASK_DATA, sent)
+            SecureMeanExecutor(terms=self.terms).handle_event(EventType.BEFORE_TASK_EXECUTION, context)
+            meta = {MetaKey.NUM_STEPS_CURRENT_ROUND: 10 * k, MetaKey.INITIAL_METRICS: {"loss": 1.0}}
+            trained = DXO(DataKind.WEIGHTS, data={"w": model.params["w"] + k}, meta=meta).to_shareable()
+            left = from_shareable(SecureMeanFilter(terms=self.terms).process(trained, context))
+            self._aggregate_one_result(FLModel(params=left.data, meta={"client_name": name}))
+        return self._get_aggregated_result().params["w"]
+
+
+@pytest.mark.parametrize("mode", ["masked", "committee"])
+def test_sites_sign_where_their_hosts_name_their_files(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Without the server's key, and for the same model again, they take no part."""
+    monkeypatch.setattr(FedAvg, "send_model", lambda self, **options: None)
+    monkeypatch.setenv(SITES_VARIABLE, str(trial.folder))
+    monkeypatch.setenv(SERVER_VARIABLE, str(trial.folder / "server" / "server.toml"))
+    terms, names = {**TERMS, "mode": mode}, [f"site-{party}" for party in trial.rows]
+    server = InThisProcess(names, terms=terms, identities=True)
+    found = server.train(FLModel(params={"w": np.zeros(3)}))
+    assert np.abs(found - sum(10 * k * k for k in range(1, 6)) / 150).max() <= server._mean.spec.error_bound(150)["w"]
+    assert site(trial, 2).means()
+    for options, begin in (({"identities": True}, 0.0), ({"identities": False}, 1.0)):
+        with pytest.raises((SecureSumError, UnreachableError)):
+            InThisProcess(names, terms=terms, **options).train(FLModel(params={"w": np.full(3, begin)}))

@@ -16,16 +16,19 @@ from support.rehearsed import (
     is_exact,
     is_wiped,
     kept,
+    pin_run,
     proposal,
     rehearse,
     run_config,
     site,
     state,
     stored,
+    vanishes,
 )
 
 from analytic_secagg.modes import KEY_HOLDER, MODES
 from analytic_secagg.server.run_settings import RunSettings, template_settings
+from analytic_secagg.server.run_store import StoppedRunError
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, Refusal, RunSettingsError
 from analytic_secagg.site.key_files import read_secret
 from analytic_secagg.site.key_pair import SessionKeyPair
@@ -45,7 +48,7 @@ from analytic_secagg.site.store import SessionStore
 from analytic_secagg.trial import KEY_HOLDER_PARTY, Trial
 from secagg import new_session_id
 from secagg.config import SERVER
-from secagg.errors import LocalProtocolError, RemoteProtocolError
+from secagg.errors import HelperMissingError, LocalProtocolError, RemoteProtocolError
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.wire import MessageType, message_type, seal_frame
 
@@ -79,8 +82,29 @@ def test_every_encrypted_mode_is_exact_and_has_its_rounds(trial: Trial, mode: st
     assert all(len(said) == 1 for said in answers.values())
     assert is_wiped(trial)
     titles = [event["round"] for event in events(trial) if event["event"] == "round opens"]
-    masked = ["ROSTER", "SHARE_DELIVERY", "UNMASK_REQUEST", "SURVIVOR_PROOF"] if mode.startswith("masked") else []
-    assert titles == ["ANNOUNCEMENT", "INVITATION", *masked, "DECRYPTION_REQUEST", "END"]
+    masked = ["ROSTER", "SHARE_DELIVERY", "UNMASK_REQUEST", "SURVIVOR_PROOF"]
+    before = masked if mode.startswith("masked") else ["SURVIVOR_SET"]
+    assert titles == ["ANNOUNCEMENT", "INVITATION", *before, "DECRYPTION_REQUEST", "END"]
+
+
+@pytest.mark.parametrize("mode", ["bfv", "ckks"])
+def test_survivors_that_the_key_holder_refuses_lock_nobody_s_rows(trial: Trial, mode: str) -> None:
+    """It cannot tell new rows from old ones, so it refuses four of five; nobody has seen a total of these rows."""
+    pin_run(trial, mode=mode)
+    rehearse(trial.folder, run_config(mode=mode))
+    for party, rows in trial.rows.items():
+        rows.features[:] = rows.features[:, ::-1]
+        trial.give_rows(party, rows)
+    with pytest.raises(HelperMissingError):
+        rehearse(trial.folder, run_config(mode=mode), is_gone=vanishes(2, INVITE))
+    assert [event["certified"] for event in events(trial) if event["event"] == "failure"] == [True]
+    assert [site(trial, party).count_totals()[0] for party in trial.rows] == [1, 1, 1, 1, 2]
+    assert is_wiped(trial)
+    with pytest.raises(StoppedRunError):  # site 2, which was away, is told first
+        rehearse(trial.folder, run_config(mode=mode))
+    rehearse(trial.folder, run_config(mode=mode))
+    is_exact(trial, [1, 2, 3, 4, 5])
+    assert [site(trial, party).count_totals() for party in trial.rows] == [(2, 0)] * 4 + [(4, 0)]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class Clock:
         self.now += seconds
 
 
-class SlowNodes:
+class SlowNodes(Transport):
     """A way to nodes that answer when their time has come, with a payload made only then.
 
     Args:
@@ -200,6 +200,28 @@ def test_a_lost_answer_ends_the_wait_and_its_reason_is_noted(tmp_path: Path) -> 
         "2": "declined",
         "3": "died",
     }
+
+
+def test_who_gave_no_answer_is_named_with_its_reason_once(tmp_path: Path) -> None:
+    class Named(SlowNodes):
+        def send(self, kind: str, contents: Mapping[int, bytes], *, seconds: float, number: int) -> dict[str, int]:
+            return super().send(kind, {node: one for node, one in contents.items() if node != 3}, seconds=9, number=1)
+
+        def name(self, node: int) -> str:
+            return f"site-{node}"
+
+    clock = Clock()
+    running = exchange(Named(clock, {1: 0.0, 4: 1.0}, lost={4: DIED}), clock, tmp_path)
+    running.node_of[7] = 2
+    for _ in range(2):
+        assert ask(running, [1, 2, 3, 4], Deadlines(seconds=9)) == [1]
+    lines = list(map(json.loads, (tmp_path / "progress.jsonl").read_text().splitlines()))
+    assert [(line["node"], line["reason"]) for line in lines if line["event"] == "no answer"] == [
+        ("site-2", "no answer before the deadline"),
+        ("site-3", "the engine has no place for its message: it is not connected"),
+    ]
+    assert [line["parties"] for line in lines if line["event"] == "no answer" and "parties" in line] == [[7]]
+    assert {line["node"] for line in lines if line["event"] == "node lost"} == {"site-4"}
 
 
 def test_uploads_are_taken_one_at_a_time(tmp_path: Path) -> None:

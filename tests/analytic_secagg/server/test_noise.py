@@ -182,7 +182,7 @@ def test_a_site_believes_its_own_price_and_no_other_map(trial: Trial) -> None:
     base: Any = RunSettings.of(template_settings()).build_learner(len(CLIENTS))
     for forged in (replace(PLAN, epsilon=16.0), replace(PLAN, mean_share=0.0), replace(PLAN, fraction_bits=12)):
         learner = forged.apply(base).learner
-        with pytest.raises(DeclinedError, match="in another way than the privacy plan gives"):
+        with pytest.raises(DeclinedError, match="in another way than the privacy plan"):
             site(trial, 1).join(proposal(learner, privacy=PLAN))
     with pytest.raises(DeclinedError, match="this one has no map"):
         site(trial, 1).join(proposal(base, privacy=PLAN))
@@ -248,9 +248,9 @@ def test_a_budget_is_never_changed_under_what_was_spent(trial: Trial, capsys: py
     assert main(["check-site", str(path)]) == 0
     assert "privacy: 0 sums have cost epsilon 0 of 20 at delta 1e-05; head " in capsys.readouterr().out
     assert main(["ledger", str(path)]) == 2
-    assert "never begun anew" in capsys.readouterr().err
+    assert "never overwritten" in capsys.readouterr().err
     edit(trial, 1, ("epsilon = 20.0", "epsilon = 30.0"))
-    with pytest.raises(SiteFileError, match="a budget is never changed under what was spent"):
+    with pytest.raises(SiteFileError, match="a budget cannot change once it was spent from"):
         site(trial, 1).join(private())
     (trial.folder / "site-2" / "privacy.ledger").unlink()
     with pytest.raises(SecureSumError, match="no release may start without it"):
@@ -335,7 +335,7 @@ def test_a_rehearsal_looks_at_every_site_for_rows_beyond_the_bound(
     with caplog.at_level("WARNING"), suppress(FederationError, SecureSumError):
         rehearse(trial.folder, run_config(**NOISE))
     assert asked
-    assert ("they reach beyond: rows were not brought into it" in caplog.text) is is_refused
+    assert ("these exceed it. Nothing was sent" in caplog.text) is is_refused
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,11 @@ from support.rehearsed import (
     edit,
     edit_all,
     events,
+    is_wiped,
     proposal,
     rehearse,
     run_config,
+    vanishes,
     with_budgets,
 )
 
@@ -29,11 +31,13 @@ from analytic.learner import ClientRows
 from analytic_secagg.privacy import PrivacyPlan
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.site.errors import REASONS, REMEDIES, Refusal, UnreachableError
+from analytic_secagg.site.key_files import read_secret
 from analytic_secagg.site.message_handler import handle_message
-from analytic_secagg.site.messages import INVITE, write_proposal
+from analytic_secagg.site.messages import INVITE, STEP, write_proposal
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.trial import OPEN, Trial
+from secagg import IdentityKey
 from secagg.dp import Ledger, Release
 from secagg.errors import HelperMissingError, TooFewSurvivorsError
 
@@ -105,6 +109,38 @@ def test_helpers_that_decline_are_not_called_unreachable(trial: Trial) -> None:
     assert refused(2, Refusal.DECLINED) in said
     assert AGAIN not in said
     assert "Reach them" not in said
+
+
+@pytest.mark.parametrize("key", ["identity.key", "helper.key"])
+def test_a_helper_whose_key_was_replaced_ends_the_run(trial: Trial, key: str) -> None:
+    """What was stored under the old one opens never again, so nobody waits for it, and the sites hear of the end."""
+    path, roster = trial.site(1) / key, trial.site(1) / "roster.toml"
+    new = IdentityKey.generate()
+
+    def tell(party: int, kind: str, content: bytes) -> bytes:
+        if (party, kind) == (1, STEP) and (old := IdentityKey(read_secret(path)).public) != new.public:
+            path.write_text(new.secret.hex())
+            roster.write_text(roster.read_text().replace(old.hex(), new.public.hex()))
+        return content
+
+    with pytest.raises(HelperMissingError) as error:
+        rehearse(trial.folder, run_config(mode="committee"), tell=tell)
+    assert refused(1, Refusal.NO_SESSION) in str(error.value)
+    assert AGAIN not in str(error.value)
+    assert not any(event["event"] == "may go on" for event in events(trial))
+    assert is_wiped(trial)
+
+
+def test_a_run_waits_only_where_enough_may_come_back(trial: Trial) -> None:
+    """Every helper must answer; one refuses for good, and that the other is away is no hope."""
+
+    def hear(party: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
+        return Refusal.NO_SESSION if (party, kind) == (1, STEP) else said
+
+    with pytest.raises(HelperMissingError) as error:
+        rehearse(trial.folder, run_config(mode="committee"), hear=hear, is_gone=vanishes(2, STEP))
+    assert AGAIN not in str(error.value)
+    assert not any(event["event"] == "may go on" for event in events(trial))
 
 
 def test_a_run_that_no_budget_pays_says_so(trial: Trial) -> None:

@@ -263,10 +263,11 @@ def test_a_run_says_whose_shares_were_wrong(trial: Trial, monkeypatch: pytest.Mo
     """Site 2 reveals what is no share; the total stands without it, and the run's log names both ends."""
     honest = MaskedClient._revealed
 
-    def lying(client: MaskedClient) -> bytes:
-        said = UnmaskShares.read(Reader(memoryview(honest(client)), peer=client.party))
+    def lying(client: MaskedClient) -> Any:
+        payload, vector = honest(client)
+        said = UnmaskShares.read(Reader(memoryview(payload), peer=client.party))
         wrong = dict.fromkeys(said.self_mask_shares, b"\xff" * SHARE_BYTES)
-        return honest(client) if client.party != 2 else replace(said, self_mask_shares=wrong).to_payload()
+        return (payload if client.party != 2 else replace(said, self_mask_shares=wrong).to_payload()), vector
 
     monkeypatch.setattr(MaskedClient, "_revealed", lying)
     rehearse(trial.folder, run_config())

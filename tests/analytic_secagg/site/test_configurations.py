@@ -329,7 +329,7 @@ def test_a_journal_of_an_earlier_release_goes_on(trial: Trial) -> None:
             file.execute("DROP TABLE computations")
             file.execute("PRAGMA user_version = 1")
             file.commit()
-    with pytest.raises(SiteFileError, match="check-site carries it on"):
+    with pytest.raises(SiteFileError, match="check-site, which converts it"):
         site(trial, 1).look()
     assert site(trial, 1).count_totals() == (1, 0)
     looked = site(trial, 1).look()

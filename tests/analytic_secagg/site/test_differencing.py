@@ -121,7 +121,7 @@ def test_no_second_total_gives_a_client_away(trial: Trial, way: str, first_is_la
     for said in server.refused.values():
         assert (
             "another" in way and mode == "masked"
-        ) or "are in 1 totals already, and a further one is free where" in said
+        ) or "are in 1 totals already, and another total could differ from" in said
         assert (
             "computes something else" in said
             if "another" in way and mode == "masked"
@@ -226,9 +226,11 @@ def test_a_site_counts_a_sum_until_helpers_sign_that_this_very_one_failed(trial:
         proofs.append((session, proof))
         return b"lost on the way"
 
-    for _ in range(2):  # in the second no client says anything, and helpers do
+    models = trial.folder / "server" / "models"
+    for run in ("first", "second"):  # in the second no client says anything, and helpers do
         with pytest.raises(SecureSumError):
             rehearse(trial.folder, config, tell=tell, hear=lost_on_the_way(*CLIENTS))
+        (models / "rehearsal").rename(models / run)
     (session, proof), (_, other) = proofs[0], proofs[-1]
     assert proof != other
     ends = {1: proof, 2: proof, 3: other, 4: proof[:8] + proof[8 : 8 + 68], 5: b""}

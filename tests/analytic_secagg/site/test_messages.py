@@ -81,7 +81,7 @@ def test_a_proposal_brings_requests(requests: dict[int, bytes]) -> None:
     ],
 )
 def test_foreign_bytes_are_refused(content: bytes) -> None:
-    with pytest.raises(WireError, match=r"same version|speaks once"):
+    with pytest.raises(WireError, match=r"same version|is listed once"):
         read_messages(content)
 
 

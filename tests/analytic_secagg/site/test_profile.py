@@ -113,11 +113,15 @@ def test_the_profile_shows_what_is_odd(tmp_path: Path, trial: Trial, capsys: pyt
     assert "outcome: no 302, yes 300, 0 missing" in text
     table(folder)
     schema(folder, SCHEMA.replace("range = [0, 3000]\n", ""))
+    assert main(["check-site", str(site)]) == 2
+    assert 'state missing = ["-999999"] in [client.reading.columns.crea]' in capsys.readouterr().err
+    measured = 'reading = { columns = { crea = { recode = { "-999999" = "-999999" } } } }'
+    site.write_text(site.read_text().replace('"columns.toml"', f'"columns.toml"\n{measured}'))
     assert main(["check-site", str(site)]) == 0
     said = capsys.readouterr().out
     assert "look at crea, year, sex, fixed in what the command profile shows to this site, before any sum" in said
     assert "999999" not in said
-    site.write_text(site.read_text().replace('"columns.toml"', '"columns.toml"\nreading = { separator = ";" }'))
+    site.write_text(site.read_text().replace(measured, 'reading = { separator = ";" }'))
     assert main(["profile", str(site)]) == 2
     assert "looks separated by commas" in capsys.readouterr().err
 

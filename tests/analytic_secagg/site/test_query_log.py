@@ -171,7 +171,7 @@ def test_rows_that_no_survivors_let_pass_are_refused_before_their_vector_leaves(
         enter(own)
         for free in (ROWS, ClientRows(FEATURES + 100.0, LABELS), ClientRows(FEATURES[:0], LABELS[:0])):
             check(own, free)
-        with pytest.raises(ConsentRefusedError, match=r"rows or the roster changed .* \(0 of 0 are used\)"):
+        with pytest.raises(ConsentRefusedError, match=r"rows or the roster changed.* \(0 of 0 are used\)"):
             check(own, more)
         with pytest.raises(ConsentRefusedError, match="the roster changed"):
             check(own, ROWS, masked(OTHER_KEYS))
@@ -219,7 +219,7 @@ def test_the_owner_s_allowance_is_used_up(tmp_path: Path) -> None:
         enter(own, without(1))
         enter(own, without(2))
         assert own.count() == (3, 2)
-        with pytest.raises(ConsentRefusedError, match=r"adds to what the owner allowed .* \(2 of 2 are used\)"):
+        with pytest.raises(ConsentRefusedError, match=r"based on a total that the owner allowed.* \(2 of 2 are used\)"):
             enter(own, without(1))
         enter(own)
         assert own.count() == (4, 2)

@@ -174,7 +174,7 @@ def test_a_second_place_that_does_not_read_stops_the_site(tmp_path: Path) -> Non
         enter(own, 1)
     for text in ("", "1 abc\n", "\xff", (tmp_path / "state.head").read_text() * 2):
         (tmp_path / "state.head").write_text(text, encoding="latin-1")
-        with pytest.raises(SiteFileError, match=r"must say a count and a head hash|cannot be read"), journal(tmp_path):
+        with pytest.raises(SiteFileError, match=r"must hold a count and a head hash|cannot be read"), journal(tmp_path):
             pytest.fail("it started")
 
 

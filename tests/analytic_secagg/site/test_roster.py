@@ -20,7 +20,7 @@ KEY, OTHER, SERVER_KEY = "ab" * 32, "cd" * 32, "ef" * 32
     [
         ("[clients]\n", "needs clients and lists none"),
         (f'[clients]\n1 = "{KEY}"\n[key_holder]\n201 = "{KEY}"\n202 = "{KEY}"', "names one party, not 2; leave one"),
-        (f'[clients]\n1 = "{KEY}"\n[helpers]\n1 = "{KEY}"', "number of its own; 1 stands in two tables"),
+        (f'[clients]\n1 = "{KEY}"\n[helpers]\n1 = "{KEY}"', "number of its own; 1 is in two tables"),
         (f'[clients]\none = "{KEY}"', "a number of 1 to 2.32 - 1, not 'one'"),
         (f'[clients]\n0 = "{KEY}"', "a number of 1 to 2.32 - 1, not '0'"),
         (f'[clients]\n{1 << 32} = "{KEY}"', "a number of 1 to 2.32 - 1"),
@@ -33,7 +33,7 @@ KEY, OTHER, SERVER_KEY = "ab" * 32, "cd" * 32, "ef" * 32
         (f'[clients]\n1 = "{KEY}"\n[beside.clients]\n7 = "{OTHER}"', r"no place for clients in \[beside\]"),
         (f'[clients]\n1 = "{KEY}"\n[beside."own roles"]\n7 = "{OTHER}"', r"no place for own roles in \[beside\]"),
         (f'[clients]\n1 = "{KEY}"\n[helpers]\n[beside.helpers]\n7 = "{OTHER}"', r"two tables of helpers"),
-        (f'[clients]\n1 = "{KEY}"\n[beside.veilers]\n1 = "{OTHER}"', "number of its own; 1 stands in two tables"),
+        (f'[clients]\n1 = "{KEY}"\n[beside.veilers]\n1 = "{OTHER}"', "number of its own; 1 is in two tables"),
         (f'beside = 7\n[clients]\n1 = "{KEY}"', "needs beside as a table, not a whole number"),
         (f'totals = [2]\n[clients]\n1 = "{KEY}"', "totals go to parties of this roster, .* and 2 is none"),
         ("clients = 7", "needs clients as a table, not a whole number"),

@@ -247,7 +247,7 @@ def test_a_first_row_that_holds_values_is_no_line_of_units(tmp_path: Path) -> No
         ([*map(str, range(24)), "90+"], "left out, 1 of its 30 rows have no number: they have a unit or a remark"),
         ([f"${n},200.5" for n in range(1, 9)], "left out, 30 of its 30 rows have no number: they have a unit"),
         (["x", ""], "left out, one text or none"),
-        ([str(2**60 + n) for n in range(9)], "left out, 30 of its 30 rows have no number: they are whole numbers"),
+        ([str(2**60 + n) for n in range(1, 10)], "left out, 30 of its 30 rows have no number: they are whole numbers"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
@@ -263,6 +263,16 @@ def test_columns_that_number_people_by_their_name_are_left_out(name: str, tmp_pa
     repeated = "".join(f"{n // 3},{row}\n" for n, row in enumerate(ROWS.splitlines()))
     (tmp_path / "rows.csv").write_text(f"{name},{NAMES}{repeated}")
     assert f"{name}: left out, by its name it numbers people" in draft(tmp_path / "rows.csv", "ill").notes
+
+
+def test_copies_of_the_target_and_several_rows_a_person_are_said(tmp_path: Path) -> None:
+    """As tables of measurements have them: OMOP's value_source_value, REDCap's events."""
+    rows = "".join(f"{n // 2},{n % 4 + 0.5},{n % 4 + 0.5},{n % 7}\n" for n in range(30))
+    (tmp_path / "rows.csv").write_text("person_id,value,value_source_value,crp\n" + rows)
+    notes = draft(tmp_path / "rows.csv", "value").notes
+    assert any(note.startswith("value_source_value: the same as value in all rows") for note in notes)
+    assert any(note.startswith("person_id: 15 of its 15 values are in several rows") for note in notes)
+    assert not any(note.startswith("crp") for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_health_says_what_is_wrong(breaks: str, said: str, trial: Trial, capsys:
 
 
 def test_new_keys(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
-    """As docs/how-to/deploy-with-flower.md says it, for site 1, which is a client and a helper."""
+    """As docs/how-to/runbook.md says it, for site 1, which is a client and a helper."""
     config = run_config(mode="committee", dropout=0.0)
     rehearse(trial.folder, config)
     is_exact(trial, [1, 2, 3, 4, 5])

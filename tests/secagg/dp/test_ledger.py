@@ -89,7 +89,7 @@ def test_costs_are_exact(ledger: Ledger) -> None:
 
 
 def test_a_ledger_is_never_begun_over_another(ledger: Ledger) -> None:
-    with pytest.raises(LedgerError, match="never begun anew"):
+    with pytest.raises(LedgerError, match="never overwritten"):
         Ledger.create(ledger.path, BUDGET)
 
 

@@ -219,5 +219,5 @@ def test_noise_over_a_sum_of_a_series_is_refused_and_not_left_out() -> None:
     noise = DistributedNoise(total=claimed, min_noise_shares=4)
     parties = begin(PLAIN_SERIES).next_sum(with_headroom(layout, len(CLIENTS), noise))
     noisy = NoisySum(protocol=parties.protocol, layout=layout, noise=noise)
-    with pytest.raises(ConfigurationError, match=r"make masked sums and no masked\+noise"):
+    with pytest.raises(ConfigurationError, match=r"makes masked sums, not masked\+noise"):
         replace(parties, protocol=noisy)

@@ -19,7 +19,7 @@ from support.faulty_sums import faulty, leaving_out
 
 from analytic_secagg.errors import UsageError
 from analytic_secagg.modes import MODES, Mode
-from secagg import Assumptions, InOneProcess, Layout, MaskedSum, new_session_id, os_entropy
+from secagg import Assumptions, InOneProcess, Layout, MaskedSum, new_session_id
 from simulations.audit.attack import (
     Attack,
     Expectation,
@@ -72,9 +72,9 @@ def test_an_attack_wins_where_it_must_and_nowhere_else(
     on_a_message = attack in ON_A_MESSAGE
     several = on_a_message and attack.name != "distinguishing"  # which makes sums enough by itself
     for seed in range(5 if several and mode.name not in ("plain", "masked") else 1):
-        tried = replace(bench_of(seed), entropy=os_entropy) if attack.name == "drawn_secrets" else bench_of(seed)
-        # nine guesses of ten are confirmed, and four of eight are no accident
-        outcome = attack.play(tried, mode, 4 if attack.name == "confirmation" else 2)
+        # eight guesses of ten or more are confirmed over CKKS, and five of sixteen are no accident
+        trials = {"confirmation-ckks": 8, "confirmation-bfv": 4}.get(f"{attack.name}-{mode.name}", 2)
+        outcome = attack.play(bench_of(seed), mode, trials)
         score, expectation = outcome.score, attack.expected(mode)
         assert score.trials >= (20 if on_a_message and mode.name != "plain" else 1)  # in the clear until it has won
         assert all(one.as_stated for one in outcome.coalitions), outcome.coalitions
@@ -85,7 +85,7 @@ def test_an_attack_wins_where_it_must_and_nowhere_else(
         if expectation is Expectation.LEAKS:
             assert score.hits == score.trials
         elif expectation is Expectation.HIDDEN:
-            assert not score.leaked
+            assert score.p_value > 1e-9
             assert on_a_message or score.hits == 0 or attack.name == "confirmation"  # by accident in one of a hundred
         else:
             assert score.hits == score.trials or score.leaked
@@ -110,16 +110,14 @@ def test_what_is_expected_follows_from_the_mode() -> None:
         assert {found.pop((name, mode)) for mode in MODES} == {None}
     ciphertexts = protected - {"masked", "committee"}
     assert {found.pop(("uniformity", mode)) for mode in ciphertexts} == {None}
-    assert {mode for mode in MODES if found["survivor_sets", mode]} == {"committee"}
     assert {mode for mode in MODES if found["confirmation", mode] is None} == set(MODES) - {"ckks", "bfv"}
     found = {
         place: expectation
         for place, expectation in found.items()
-        if expectation or place[0] in {"mask_words", "drawn_secrets", "query_log_differencing"}
+        if expectation or place[0] in {"mask_words", "query_log_differencing"}
     }
-    for name in {"drawn_secrets", "query_log_differencing"}:
-        drawn = {mode: found.pop((name, mode)) for mode in MODES}
-        assert drawn == {mode: Expectation.HIDDEN if mode in protected else None for mode in MODES}
+    logged = {mode: found.pop(("query_log_differencing", mode)) for mode in MODES}
+    assert logged == {mode: Expectation.HIDDEN if mode in protected else None for mode in MODES}
     masks = {mode: found.pop(("mask_words", mode)) for mode in MODES}
     assert masks == {mode: Expectation.HIDDEN if mode in ("masked", "committee") else None for mode in MODES}
     open_cells = {place for place, expectation in found.items() if expectation is Expectation.OPEN}
@@ -151,7 +149,7 @@ def test_every_attack_explains_itself_and_answers_to_its_former_name() -> None:
         choose_attacks(["nonsense"])
 
 
-@pytest.mark.parametrize("name", ["survivor_sets", "peeling", "drawn_secrets", "raw_rows"])
+@pytest.mark.parametrize("name", ["mask_words", "peeling", "raw_rows"])
 def test_an_attack_wins_where_its_own_control_has_it_win(bench: Bench, name: str) -> None:
     """Those of query logs and guesses that noise confirms are made in every report, or in ``test_totals.py``."""
     score = ATTACKS[name].control(bench, 2)
@@ -222,7 +220,7 @@ def test_a_cohort_that_a_mode_cannot_serve_is_said_and_not_hidden(bench: Bench) 
 @pytest.mark.parametrize("mode", ["masked", "committee"])
 def test_a_server_that_hands_out_two_models_wins_where_keys_are_not_bound_to_them(bench: Bench, mode: str) -> None:
     score = DifferentModels(bound=False).play(bench, MODES[mode], 2).score
-    assert (score.hits, score.trials) == (2, 2)
+    assert score.hits == score.trials >= 2
 
 
 # What attacks compute

@@ -15,7 +15,6 @@ from analytic_secagg.datasets import Dataset, bundled
 from simulations.audit.attack import CoalitionScore, Limit
 from simulations.audit.decide import DecisionRule, Outcome, Result, Rule, Verdict, decided, verdict_of
 from simulations.audit.evaluate import Area, Score
-from simulations.audit.negative_controls import Control
 from simulations.audit.record import Audit
 from simulations.audit.settings import AuditSettings, SettingsRecord
 
@@ -211,12 +210,11 @@ def dataset() -> Dataset:
 
 def report(dataset: Dataset, *results: Result) -> Audit:
     """A report with these results and nothing else."""
-    settings = AuditSettings()
+    settings = AuditSettings().spelled_out(dataset)
     return Audit.model_construct(
         settings=SettingsRecord.of(settings, settings.format_for(dataset)),
         rule=RULE,
         results=list(results),
-        controls=[Control(name="float", title="float", caught=True)],
     )
 
 
@@ -233,7 +231,7 @@ def test_nothing_audited_or_messages_in_the_clear_alone_are_not_decided(dataset:
     assert report(dataset, fine["control"], fine["seen"], fine["other"]).decision is Verdict.NOT_DECIDED
 
 
-def test_coalitions_and_planted_faults_decide_too(dataset: Dataset) -> None:
+def test_coalitions_and_parts_that_failed_decide_too(dataset: Dataset) -> None:
     passed = report(dataset, result(Rule.MUST_HIDE, outcome=Outcome.NOTHING_FOUND))
     opened = CoalitionScore(
         mode="masked",
@@ -242,10 +240,8 @@ def test_coalitions_and_planted_faults_decide_too(dataset: Dataset) -> None:
         should_break=False,
         score=Score(hits=1, trials=5, chance=0.01),
     )
-    missed = Control(name="float", title="float", caught=False)
     assert passed.model_copy(update={"coalitions": [opened]}).decision is Verdict.FAILED
-    assert passed.model_copy(update={"controls": [missed]}).decision is Verdict.NOT_DECIDED
-    assert passed.model_copy(update={"controls": []}).decision is Verdict.NOT_DECIDED
+    assert passed.model_copy(update={"failures": ["masked: no end"]}).decision is Verdict.NOT_DECIDED
 
 
 def test_limits_are_stated_by_name() -> None:

@@ -73,7 +73,7 @@ def test_a_run_of_many_rows_passes_and_one_of_few_gives_the_owners_rows_back(dig
 def test_files_of_two_runs_are_refused(digits: Dataset, tmp_path: Path) -> None:
     one, other = run_of(digits, tmp_path / "one", 3, 40), run_of(digits, tmp_path / "other", 4, 40)
     (one / "totals.safetensors").write_bytes((other / "totals.safetensors").read_bytes())
-    with pytest.raises(UsageError, match="give another model than the one beside them"):
+    with pytest.raises(UsageError, match="do not give the model in it"):
         FinishedRun.read(one)
     (other / "summary.json").unlink()
     with pytest.raises(UsageError, match="must be the folder of a finished run"):

@@ -19,6 +19,7 @@ from simulations.audit.catalogue import choose_attacks
 from simulations.audit.decide import Outcome, Verdict
 from simulations.audit.record import Audit
 from simulations.audit.settings import AuditSettings
+from simulations.audit.two_worlds import Outcome as EpsilonOutcome
 from simulations.report.audit_findings import sentences
 from simulations.report.document import Mark
 
@@ -62,7 +63,7 @@ def test_a_class_of_one_row(digits: Dataset) -> None:
     keep = np.flatnonzero(digits.y_train != 3)
     kept = np.sort(np.append(keep, np.flatnonzero(digits.y_train == 3)[0]))
     alone = replace(digits, x_train=digits.x_train[kept], y_train=digits.y_train[kept])
-    found = audited(alone, "lone_rows", rows_per_client=55)
+    found = audited(alone, "lone_rows", clients=20, rows_per_client=55)
     assert found.decision is Verdict.FAILED
     assert ("lone_rows", "total of 20 clients") in bad(found)
     (wrong,) = said(found, Mark.WRONG)
@@ -130,9 +131,9 @@ def test_masks_with_a_fault(digits: Dataset, name: str) -> None:
 def test_noise_of_half_the_scale(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = CoordinateNoise.draw
     monkeypatch.setattr(CoordinateNoise, "draw", lambda *own, **more: honest(*own, **more) // 2)
-    found = audited(digits, "class_means", modes=choose_modes(["masked"]), epsilon=(8.0,))
+    found = audited(digits, "class_means", modes=choose_modes(["masked"]), epsilon=(8.0,), two_world_runs=60)
     assert found.decision is Verdict.FAILED
-    assert [one.as_expected for one in found.noise] == [False]
+    assert [one.outcome for one in found.two_worlds] == [EpsilonOutcome.REFUTED]
     assert any("THE CLAIM IS REFUTED" in one for one in said(found, Mark.WRONG))
 
 

@@ -71,6 +71,7 @@ def test_a_stranger_s_attack_is_in_results_json_page_and_terminal(digits: Datase
             attacks=strangers,
             cohorts=(3,),
             epsilon=(8.0,),
+            two_world_runs=100,
             clients=12,
             rows_per_client=10,
         ),

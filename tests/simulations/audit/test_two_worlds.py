@@ -14,6 +14,7 @@ from analytic.learner import AnalyticLearner
 from analytic.logistic import Logistic
 from analytic.row_format import RowFormat
 from analytic_secagg.privacy import PrivacyPlan
+from secagg import InsecureSeededEntropy
 from secagg.dp import DistributedNoise
 from simulations.audit.two_worlds import Outcome, Spoil, TwoWorlds, _Scores, two_worlds
 
@@ -27,9 +28,9 @@ def found(learner: AnalyticLearner[Any], plan: PrivacyPlan, runs: int, **options
     return two_worlds(learner, plan, np.random.default_rng(1), runs=runs, **options)
 
 
-@pytest.mark.parametrize("learner", [TOY, ROUNDS], ids=["two sums", "rounds"])
-def test_honest_noise_is_not_refuted_and_comes_to_half_of_its_claim(learner: AnalyticLearner[Any]) -> None:
-    result = found(learner, PLAN, 150)
+@pytest.mark.parametrize(("learner", "runs"), [(TOY, 100), (ROUNDS, 60)], ids=["two sums", "rounds"])
+def test_honest_noise_is_not_refuted_and_comes_to_half_of_its_claim(learner: AnalyticLearner[Any], runs: int) -> None:
+    result = found(learner, PLAN, runs)
     assert result.outcome is Outcome.CONSISTENT
     assert 4 <= result.lower_bound <= 8
 
@@ -54,7 +55,7 @@ def test_a_thousand_runs_come_to_seven_of_a_claimed_eight() -> None:
 )
 def test_the_canary_of_each_promise_moves_totals_as_much_as_the_noise_is_for(plan: PrivacyPlan, least: float) -> None:
     """The length of what it adds is the mu of the claim: 1.666 at epsilon 8 and delta 1e-5."""
-    result = found(TOY, plan, 60)
+    result = found(TOY, plan, 40)
     assert result.outcome is not Outcome.REFUTED
     assert least < result.bounds[0].exact_mu <= 1.667
 
@@ -65,8 +66,19 @@ def _halved(noise: DistributedNoise, number: int) -> Spoil:
     return lambda party, vector, session: vector + thin.draw()
 
 
-def _one_silent(noise: DistributedNoise, number: int) -> Spoil:
-    return lambda party, vector, session: vector if party == 1 else vector + noise.share.draw()
+def _float32(noise: DistributedNoise, number: int) -> Spoil:
+    """Enough of it (2 % more scale), so that only its low bits give it away: float32 has 24 bits."""
+    rng = np.random.default_rng(0)
+    sigma = 1.02 * np.sqrt(np.array([0.0, *map(float, noise.share.variances)]))[noise.share.levels]
+    return lambda party, vector, session: (
+        vector + (rng.standard_normal(len(sigma), dtype=np.float32) * sigma.astype(np.float32)).astype(np.int64)
+    )
+
+
+def _kept(noise: DistributedNoise, number: int) -> Spoil:
+    """One of the clients draws its noise once for all runs."""
+    share = noise.share.draw(InsecureSeededEntropy(number))
+    return lambda party, vector, session: vector + (share if party == 1 else noise.share.draw())
 
 
 def _bare(quiet: int) -> Callable[[DistributedNoise, int], Spoil]:
@@ -80,8 +92,15 @@ def _bare(quiet: int) -> Callable[[DistributedNoise, int], Spoil]:
 
 @pytest.mark.parametrize(
     ("spoil", "learner", "runs"),
-    [(_halved, TOY, 80), (_bare(0), TOY, 40), (_bare(1), TOY, 40), (_bare(3), ROUNDS, 40)],
-    ids=["half the scale", "no noise on the mean", "no noise on the statistics", "no noise in a round"],
+    [
+        (_halved, TOY, 40),
+        (_bare(0), TOY, 40),
+        (_bare(1), TOY, 40),
+        (_bare(3), ROUNDS, 40),
+        (_float32, TOY, 40),
+        (_kept, TOY, 40),
+    ],
+    ids=["half the scale", "no noise on the mean", "none on the statistics", "none in a round", "float32", "kept"],
 )
 def test_less_noise_than_claimed_is_refuted(
     spoil: Callable[[DistributedNoise, int], Spoil], learner: AnalyticLearner[Any], runs: int
@@ -90,32 +109,25 @@ def test_less_noise_than_claimed_is_refuted(
     assert result.outcome is Outcome.REFUTED, result
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("silent", [1, 4])
-def test_a_missing_share_is_refuted_whoever_keeps_it(silent: int) -> None:
-    """25 CPU seconds each. An honest cohort's noise is a third less without the share of one of three who count."""
+def test_a_missing_share_is_refuted() -> None:
+    """An honest cohort's noise is a third less without the share of one of three who count."""
 
     def spoil(noise: DistributedNoise, number: int) -> Spoil:
-        return lambda party, vector, session: vector if party == silent else vector + noise.share.draw()
+        return lambda party, vector, session: vector if party == 4 else vector + noise.share.draw()
 
-    assert found(TOY, PLAN, 1000, spoil=spoil).outcome is Outcome.REFUTED
-
-
-def test_a_missing_share_of_two_is_refuted_in_few_runs() -> None:
-    plan = replace(PLAN, min_noise_shares=3)
-    assert found(TOY, plan, 250, n_clients=3, spoil=_one_silent).outcome is Outcome.REFUTED
+    assert found(TOY, PLAN, 80, spoil=spoil).outcome is Outcome.REFUTED
 
 
 def test_claims_that_hold_are_refuted_as_rarely_as_is_said() -> None:
     """Scores drawn from the exact law of a tight claim, at 70 % confidence: 30 % of refutations at most, and many."""
     rng, runs, refuted = np.random.default_rng(0), 200, 0
-    for _ in range(40):
+    for _ in range(20):
         is_in = rng.random(runs) < 0.5
         squared = np.tile([0.05, 0.95], (runs, 1)) * 1.66597**2
         ratios = np.sqrt(squared) * rng.standard_normal((runs, 2)) + np.where(is_in[:, None], 0.5, -0.5) * squared
         made = _Scores(is_in=is_in, ratios=ratios, squared=squared, honest=rng.random((runs, 5)) < 0.6)
         refuted += max(bound.best for bound in made.bounds(["mean", "statistics"], 1e-5, 0.7)) > 8.0
-    assert 1 <= refuted <= 22  # Binomial(40, 0.3) is above 22 with probability 3e-4
+    assert 1 <= refuted <= 13  # Binomial(20, 0.3) is above 13 with probability 3e-4; the seed is fixed
 
 
 def test_too_few_runs_decide_nothing() -> None:
@@ -123,7 +135,6 @@ def test_too_few_runs_decide_nothing() -> None:
     result = found(TOY, replace(PLAN, epsilon=1.0), 40)
     assert result.outcome in (Outcome.NOT_DECIDED, Outcome.CONSISTENT)
     assert result.bounds[0].fit < 0.5
-    assert result.bounds[0].threshold == 0.0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The reference page of the command line says what the code does: learners' options, columns, exit codes."""
+"""The reference pages of the command line say what the code does: learners' options, columns, exit codes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ from simulations.compare.plan import PRIVATE_FORMS
 from simulations.data.partitions import MAX_ALPHA, MIN_ALPHA
 from simulations.report.table import COLUMNS
 
-PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+PAGE = (REFERENCE / "command-line.md").read_text(encoding="utf-8")
+OPTIONS = (REFERENCE / "learner-options.md").read_text(encoding="utf-8")
 FROM_DATA = {"d_phi": "from the features", "d_f": "from the features", "low": "lowest", "high": "highest"}
 FROM_DATA |= {"ridges": "the mean diagonal"}
 FROM_DATA |= {"format": "proven", "feature_bound": "from the format"}
@@ -48,11 +50,26 @@ FROM_DATA |= {"class_weights": "none", "patterns": "none", "step": "from the gra
 """Defaults that are no numbers, by what the page says of them."""
 
 
-def table_below(heading: str) -> list[list[str]]:
+def table_below(heading: str, page: str = PAGE) -> list[list[str]]:
     """The cells of the first table below a heading, without its first two lines."""
-    lines = PAGE.split(f"\n{heading}\n")[1].split("\n#")[0].splitlines()
+    lines = page.split(f"\n{heading}\n")[1].split("\n#")[0].splitlines()
     table = [line.strip("|").split(" | ") for line in lines if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in table[2:]]
+
+
+def options_of(learner: str) -> dict[str, list[str]]:
+    """Default, permitted values and meaning of each option: those of its own table, and shared ones that name it."""
+    shared = table_below("## Shared options", OPTIONS)
+    is_of = {row[0]: learner in LEARNERS and _is_named(learner, row[1]) for row in shared}
+    own = [(name, rest) for name, *rest in table_below(f"## {learner}", OPTIONS)]
+    rows = [*own, *((name, rest) for name, _, *rest in shared if is_of[name])]
+    assert len(dict(rows)) == len(rows)
+    return {name.strip("`"): rest for name, rest in rows}
+
+
+def _is_named(learner: str, named: str) -> bool:
+    """Whether a cell such as "all but `safle`" names a learner."""
+    return (f"`{learner}`" in named) != named.startswith("all")
 
 
 def defaults(kind: type[Any]) -> dict[str, Any]:
@@ -97,11 +114,11 @@ def options() -> Iterator[tuple[str, str, Any]]:
 
 @pytest.mark.parametrize("heading", [*LEARNERS, "fedavg, fedprox", "dpsgd"])
 def test_every_option_stands_there_with_its_default(heading: str) -> None:
-    rows = {row[0].strip("`"): row for row in table_below(f"### {heading}")}
+    rows = options_of(heading)
     known = {option: default for own, option, default in options() if own == heading}
-    assert list(rows) == list(known)
+    assert rows.keys() == known.keys()
     for option, default in known.items():
-        said = rows[option][1]
+        said = rows[option][0]
         assert FROM_DATA[option] in said if option in FROM_DATA else said == f"`{shown(default)}`"
 
 
@@ -118,13 +135,12 @@ def test_every_option_stands_there_with_its_default(heading: str) -> None:
     ],
 )
 def test_every_word_that_an_option_takes(heading: str, option: str, words: list[str]) -> None:
-    (permitted,) = (row[2] for row in table_below(f"### {heading}") if row[0] == f"`{option}`")
-    assert re.findall(r"`([\w-]+)`", permitted) == [str(word) for word in words]
+    assert re.findall(r"`([\w-]+)`", options_of(heading)[option][1]) == [str(word) for word in words]
 
 
 @pytest.mark.parametrize("n_features", [3, 64, 65, 4096])
 def test_the_widths_of_deepafl_follow_the_features(n_features: int) -> None:
-    assert "twice the features, rounded up to a power of two, at most 1024" in PAGE
+    assert "twice the features, rounded up to a power of two, at most 1024" in OPTIONS
     learner = LEARNERS["deepafl"].build(
         LearnerSettings(
             n_features=n_features,
@@ -140,10 +156,10 @@ def test_the_widths_of_deepafl_follow_the_features(n_features: int) -> None:
 
 
 def test_limits_and_the_private_form() -> None:
-    assert f"whole, 2 to {MAX_BUCKETS} " in PAGE
+    assert f"whole, 2 to {MAX_BUCKETS} " in OPTIONS
     assert f"ALPHA from {MIN_ALPHA:g} to {MAX_ALPHA:g}" in PAGE
     assert PRIVATE_FORMS["deepafl"] == {"n_layers": 1, "d_phi": 64, "d_f": 64}
-    assert "only `n_layers`, `d_phi` and `d_f` can be set; the private form has 1, 64 and 64" in PAGE
+    assert "only `n_layers`, `d_phi` and `d_f` can be set; the private form has 1, 64 and 64" in OPTIONS
 
 
 def test_every_column_of_the_table() -> None:

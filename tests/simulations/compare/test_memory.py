@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,15 +64,48 @@ def test_what_does_not_fit_is_refused_with_the_largest_that_does(monkeypatch: py
     check(RUN, wide(3001))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says it")
-def test_memory_that_is_taken_is_not_available_any_more() -> None:
-    before = available_bytes()
-    assert before is not None
-    array = np.ones(8 * SIZE, dtype=np.uint8)
-    after = available_bytes()
-    assert after is not None
-    assert after < before - 4 * SIZE  # other processes may have given some back
-    del array
+def test_columns_of_any_size_have_a_way_out_by_name() -> None:
+    large = wide(2)
+    large = replace(large, x_train=large.x_train * 1e5)
+    with pytest.raises(UsageError, match="or --format agreed, which brings each to a size of its own"):
+        check(RUN, large)
+    check(RUN.but(agreement=Agreement.AGREED), large)
+
+
+def test_clients_that_do_not_fit_are_refused_with_the_most_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = RUN.but(mode="masked", clients=1000)
+    built = build(many, wide(8))
+    needed = size.needed_bytes(built, many.mode_of_sums(), 1000)
+    monkeypatch.setattr(size, "available_bytes", lambda: needed // 2)
+    with pytest.raises(
+        UsageError, match=r"1000 clients in the mode masked need about .*up to (\d+) clients fit"
+    ) as said:
+        check(many, wide(8))
+    fits = int(str(said.value).split("up to ")[1].split()[0])
+    assert 490 < fits <= 500
+    check(many.but(clients=fits), wide(8))
+    check(many.but(mode="plain"), wide(8))
+
+
+def test_the_estimate_follows_the_clients() -> None:
+    run = RUN.but(mode="masked", clients=1000)
+    built, mode = build(run, wide(8)), run.mode_of_sums()
+    few, many = (size.seconds_of_clients(built, mode, n) for n in (1000, 2000))
+    assert 2 * few < many < 4 * few  # each has a few neighbours more
+    assert size.seconds_of_clients(built, mode, 50) == 0
+
+
+def test_available_memory_is_the_least_of_machine_and_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:   3000 kB\n")
+    (tmp_path / "memory.max").write_text("5000000\n")
+    (tmp_path / "memory.current").write_text("4000000\n")
+    monkeypatch.setattr(size, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(size, "_CGROUP", tmp_path)
+    assert available_bytes() == 1_000_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert available_bytes() == 3000 * 1024
 
 
 def test_the_estimate_follows_the_columns() -> None:

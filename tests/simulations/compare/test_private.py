@@ -7,7 +7,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -387,33 +387,34 @@ def test_softmax_rounds_and_dp_sgd_have_the_same_budget_splits_and_release_of_th
 
 def test_a_grid_is_tried_whole_and_its_edges_are_said() -> None:
     """On training rows alone, with the server's noise, whatever kind of noise is asked for."""
-    grid, asked = {"step": (4.0, 8.0, 16.0), "n_rounds": (3, 5)}, []
+    grid = {"step": (4.0, 8.0, 16.0), "n_rounds": (3, 5)}
     runs = tasks(small("logistic"), (1.0,))[1].runs
 
-    def score(run: Run) -> float:
-        own = run.options
-        asked.append((own["step"], own["n_rounds"], run.seed))
-        assert (run.split, run.mode, run.trust) == ("held-out", "plain", "central")
-        return -abs(own["step"] - 8.0) + run.seed * 0.1 * own["n_rounds"]
+    def scores(task: Task) -> Iterator[float]:
+        for run in task.trial_runs:
+            assert (run.split, run.mode, run.trust) == ("held-out", "plain", "central")
+            yield -abs(run.options["step"] - 8.0) + run.seed * 0.1 * run.options["n_rounds"]
 
-    chosen, tuned = Task(runs=runs, grid=grid, seeds=(1, 2)).tuned(score)
+    whole = Task(runs=runs, grid=grid, seeds=(1, 2))
+    asked = [(run.options["step"], run.options["n_rounds"], run.seed) for run in whole.trial_runs]
     assert asked == [(step, n, seed) for step in grid["step"] for n in grid["n_rounds"] for seed in (1, 2)]
+    chosen, tuned = whole.tuned(scores(whole))
     assert tuned is not None
     assert (tuned.chosen, tuned.tried, tuned.repetitions) == ({"step": 8.0, "n_rounds": 5}, 6, 2)
     assert {(run.options["step"], run.options["n_rounds"]) for run in chosen} == {(8.0, 5)}
     assert [(run.seed, run.trust, run.mode) for run in chosen] == [(run.seed, run.trust, run.mode) for run in runs]
     assert (tuned.at_edge, tuned.of_two) == ((), ("n_rounds",))
     edges = Task(runs=runs, grid={"step": (4.0, 8.0), "n_rounds": (3, 5, 7), "activation": ("a", "b", "c")}, seeds=(1,))
-    _, at_edge = edges.tuned(score)
+    _, at_edge = edges.tuned(scores(edges))
     assert at_edge is not None
     assert (at_edge.at_edge, at_edge.of_two) == (("n_rounds",), ("step",))
     assert any("WARNING: x at epsilon 1: n_rounds lies" in said for said in tuning_sentences("x", [(1.0, at_edge)]))
-    assert Task(runs=runs, seeds=(1,)).tuned(score) == (runs, None)
+    assert Task(runs=runs, seeds=(1,)).tuned([]) == (runs, None)
     with pytest.raises(UsageError, match="a grid needs a value for each of step"):
         Task(runs=runs, grid={"step": ()}, seeds=(1,))
     single = Task(runs=runs, grid={"step": (2.0,)}, seeds=(1,))
-    (only, one), before = single.tuned(score), len(asked)
-    assert (single.n_runs, only[0].options["step"], len(asked)) == (len(runs), 2.0, before)
+    only, one = single.tuned([])
+    assert (single.n_runs, single.trial_runs, only[0].options["step"]) == (len(runs), (), 2.0)
     assert list(tuning_sentences("x", [(1.0, None), (2.0, one)])) == []
 
 

@@ -10,6 +10,7 @@ from support.extras import needs
 
 from analytic.scaling import Agreement
 from analytic_secagg.datasets import Dataset, bundled
+from analytic_secagg.errors import UsageError
 from simulations.compare.comparison import compare
 from simulations.compare.execute import execute
 from simulations.compare.plan import private_run
@@ -90,10 +91,22 @@ def test_a_run_on_real_targets_in_agreed_columns_is_read_back() -> None:
     check_reread(run, record, data)
 
 
-def test_a_record_does_not_depend_on_what_else_runs(wine: Dataset) -> None:
+def test_a_record_does_not_depend_on_what_else_runs_or_where(wine: Dataset) -> None:
     several = [run for kind, run in RUNS.items() if kind != "dpsgd"]
-    for run, record in zip(several, compare(wine, [Task(runs=tuple(several))]).runs, strict=True):
-        assert unmeasured(record.to_document()) == unmeasured(execute(run, wine).to_document())
+    alone = [unmeasured(execute(run, wine).to_document()) for run in several]
+    for jobs in (1, 2):
+        records = compare(wine, [Task(runs=tuple(several))], jobs=jobs).runs
+        assert [unmeasured(record.to_document()) for record in records] == alone
+
+
+def test_an_error_in_another_process_is_the_error_of_this_one(wine: Dataset) -> None:
+    runs = tuple(RUNS["exact"].but(seed=seed, partition="shards:60") for seed in (0, 1))
+    said = []
+    for jobs in (1, 2):
+        with pytest.raises(UsageError) as refused:
+            compare(wine, [Task(runs=runs)], jobs=jobs)
+        said.append(str(refused.value))
+    assert said[0] == said[1]
 
 
 @pytest.mark.parametrize("kind", ["exact", "distributed", "central", "fedavg"])

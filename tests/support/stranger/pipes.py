@@ -1,7 +1,7 @@
 """An engine of another package: sites connect by ``multiprocessing.connection`` and answer what the server asks.
 
-    python -m analytic_secagg pipes serve server.toml /run/pipes.socket 'mode="masked"'
-    python -m analytic_secagg pipes join site.toml /run/pipes.socket
+    analytic-secagg pipes serve server.toml /run/pipes.socket 'mode="masked"'
+    analytic-secagg pipes join site.toml /run/pipes.socket
 
 The server and sites sign every message; which host may connect, and TLS between hosts, are for the operator.
 """
@@ -15,7 +15,7 @@ from functools import partial
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 
-from analytic_secagg.server.exchange import NodeId, NoReply
+from analytic_secagg.server.exchange import NodeId, NoReply, Transport
 from analytic_secagg.server.run_settings import overrides, template_settings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import train
@@ -24,7 +24,7 @@ from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.site_file import SiteFile
 
 
-class PipeTransport:
+class PipeTransport(Transport):
     """The server's side: the three methods of ``analytic_secagg.server.exchange.Transport``."""
 
     def __init__(self, listener: Listener) -> None:

@@ -1,48 +1,21 @@
-"""Negative controls: faults known from practice, planted on purpose, which the same attacks must notice."""
+"""Faults of masks known from practice, planted into recorded sums: some attack of the audit must notice each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
-from pydantic import Field
 
-from analytic_secagg.modes import Mode
-from secagg import InsecureSeededEntropy, PartyId
 from secagg.in_memory import Envelope
-from secagg.layout import IntVector
 from secagg.ring import RingVector
 from secagg.wire import CARRIES_VECTOR, HEADER_BYTES, message_type, payload_of
-from simulations.audit.attack import MASKED, SentAttack
-from simulations.audit.attacks.differencing import DifferentModels, MaskReuse
+from simulations.audit.attack import SentAttack
 from simulations.audit.attacks.distinguishing import Distinguishing, Uniformity
 from simulations.audit.attacks.mask_words import MaskWords
-from simulations.audit.evaluate import Score
-from simulations.audit.view import RecordedSum, record_sum
-from simulations.audit.workbench import Bench
-from simulations.report.document import Record
+from simulations.audit.view import RecordedSum
 
 DICE, WORLDS, WORDS = Uniformity(), Distinguishing(), MaskWords()
-
-
-class Control(Record, title="control"):
-    """A fault that was planted on purpose."""
-
-    name: str
-    """Name of the planted fault."""
-    title: str
-    """What it is."""
-    scores: dict[str, Score] = Field(default={}, exclude=True)
-    """By attack, of a fault of masks."""
-    caught: bool
-    """Whether it was noticed."""
-
-    @classmethod
-    def of_masks(cls, name: str, title: str, scores: dict[str, Score]) -> Self:
-        """Return a fault of masks with what attacks made of it."""
-        return cls(name=name, title=title, scores=scores, caught=any(score.leaked for score in scores.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,31 +33,6 @@ class MaskFault:
     title: str
     spoil: Callable[[RingVector], RingVector]
     caught_by: tuple[SentAttack, ...] = (DICE, WORLDS)
-
-
-def negative_controls(bench: Bench, trials: int) -> Iterator[Control]:
-    """Plant every fault; those of masks go into the masked sums that were recorded already."""
-    for fault in MASK_FAULTS:
-        spoiled = [(cohort, with_fault(recorded, fault)) for cohort, recorded in bench.runs(MASKED)]
-        scores = {attack.name: attack.against_messages(bench, spoiled) for attack in fault.caught_by}
-        yield Control.of_masks(fault.name, fault.title, scores)
-    reuse, unbound = MaskReuse(run=_run_with_the_same_keys), DifferentModels(bound=False)
-    yield Control.of_masks(
-        "mask_reuse", "the same masks in two sums", {reuse.name: reuse.on_clients(bench, MASKED, trials)}
-    )
-    yield Control.of_masks(
-        "unbound",
-        "keys that are not bound to the model that a client received",
-        {unbound.name: unbound.play(bench, MASKED, trials).score},
-    )
-
-
-def _run_with_the_same_keys(bench: Bench, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> RecordedSum:
-    """A sum under a session id and keys that every such sum has: what a restored snapshot could do."""
-    parties = mode.in_one_process(
-        layout=bench.layout, clients=tuple(vectors), session_id=bytes(16), context=bench.context
-    )
-    return record_sum(parties, vectors, model=bench.model, entropy=InsecureSeededEntropy(0, "reused on purpose"))
 
 
 def with_fault(recorded: RecordedSum, fault: MaskFault) -> RecordedSum:

@@ -1,0 +1,51 @@
+"""Faulty masks are noticed by the attacks that are made for them, and honest ones are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+from support.mask_faults import DICE, MASK_FAULTS, WORDS, WORLDS, MaskFault, with_fault
+
+from analytic_secagg.modes import Mode
+from secagg import InsecureSeededEntropy, PartyId
+from secagg.layout import IntVector
+from simulations.audit.attack import MASKED, SentAttack
+from simulations.audit.attacks.differencing import MaskReuse
+from simulations.audit.view import RecordedSum, record_sum
+from simulations.audit.workbench import Bench
+
+
+def wide(bench: Bench) -> Bench:
+    """A bench with as many clients as it takes to tell a coin from luck."""
+    return replace(bench, clients=22)
+
+
+@pytest.mark.parametrize("fault", MASK_FAULTS, ids=lambda fault: fault.name)
+def test_every_named_attack_catches_the_fault_of_masks_and_is_silent_without(bench: Bench, fault: MaskFault) -> None:
+    runs = wide(bench).runs(MASKED)
+    for attack in fault.caught_by:
+        spoiled = [(cohort, with_fault(recorded, fault)) for cohort, recorded in runs]
+        assert attack.against_messages(bench, spoiled).leaked
+        assert not attack.against_messages(bench, runs).leaked
+
+
+def test_the_same_masks_in_two_sums_are_caught(bench: Bench) -> None:
+    """What a restored snapshot does: a sum under a session id and keys that every such sum has."""
+
+    def run(bench: Bench, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> RecordedSum:
+        parties = mode.in_one_process(
+            layout=bench.layout, clients=tuple(vectors), session_id=bytes(16), context=bench.context
+        )
+        return record_sum(parties, vectors, entropy=InsecureSeededEntropy(0, "reused on purpose"))
+
+    assert MaskReuse(run=run).play(bench, MASKED, 2).score.leaked
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", [DICE, WORLDS, WORDS], ids=lambda attack: attack.name)
+def test_honest_masks_raise_no_alarm(bench_of: Callable[[int], Bench], attack: SentAttack) -> None:
+    for seed in range(2, 22):
+        bench = wide(bench_of(seed))
+        assert not attack.against_messages(bench, bench.runs(MASKED)).leaked
