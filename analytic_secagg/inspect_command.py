@@ -55,9 +55,10 @@ def _findings(site: SiteFile) -> Iterator[tuple[str, Finding]]:
             computed = f"configuration {one.configuration.hex()[:NAME_DIGITS] or 'unnamed'}"
             text = f"{computed}, rows {one.rows.hex()[:8]}, with {whom}; {proof}{allowed}"
             yield f"sum {name}", warn(text) if is_kept and not named else ok(text)
+        numbers = {key.hex(): str(number) for number, key in site.roster.clients.items()}
         for line in Site(site).means():
             mean = json.loads(line)
-            whom = ", ".join(mean["clients"])
+            whom = ", ".join(numbers.get(key, f"of key {key[:NAME_DIGITS]}") for key in mean["clients"])
             yield (
                 f"mean {mean['session'][:NAME_DIGITS]}",
                 ok(f"model {mean['model'][:NAME_DIGITS]}, with clients {whom}"),

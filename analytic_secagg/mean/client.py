@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -147,7 +147,7 @@ class MeanClient:
         plan, spec, _ = self._sum(state["plan"])
         vectors = [self._vector(spec, floats_of(before), floats_of(after), weight, metrics)]
         with self._log(state) as log:
-            this = Participation(session=plan.session, model=plan.model, clients=plan.members)
+            this = self._participation(plan, plan.members)
             log.check(this)
             log.note(this)  # before the ledger, or a crash in between looks like a log that forgot the sum
             if isinstance(spec, PrivateMeanSpec):
@@ -157,6 +157,11 @@ class MeanClient:
         said = self._session(state, vectors.pop).start()
         forget(state)
         return said or b""
+
+    def _participation(self, plan: MeanPlan, names: Iterable[str]) -> Participation:
+        keys = {} if self._site is None else self._site.roster.clients
+        clients = tuple(keys[int(name)].hex() if keys else name for name in names)
+        return Participation(session=plan.session, model=plan.model, clients=clients)
 
     def _numbers(self) -> dict[str, PartyId]:
         """Return this node's numbers in the roster by role; nothing without a site."""
@@ -178,7 +183,7 @@ class MeanClient:
         else:
             self._policy.check(sum_)
         with self._log(state) as log:
-            log.check(Participation(session=said.session, model=said.model, clients=said.members))
+            log.check(self._participation(said, said.members))
         own = party if self._site is None else self._numbers().get("client")
         if own not in sum_.clients:
             raise UsageError(f"this node is no client of this sum; its number is {own}")
@@ -191,8 +196,7 @@ class MeanClient:
         def consent(_: SumProtocol, survivors: tuple[PartyId, ...] | None, fingerprints: object) -> None:
             if survivors is not None:
                 with self._log(state) as log:
-                    these = tuple(names[party] for party in survivors)
-                    this = Participation(session=plan.session, model=plan.model, clients=these)
+                    this = self._participation(plan, [names[party] for party in survivors])
                     log.check(this, has_begun=True)
                     log.note(this)
 

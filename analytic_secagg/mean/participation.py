@@ -20,7 +20,8 @@ class Participation:
     Args:
         session: id of the sum, in hexadecimal digits; likewise the model's digest.
         model: that was trained.
-        clients: names of the cohort, before the vector leaves; of the survivors once this node is asked to sign them.
+        clients: the cohort, before the vector leaves; the survivors once this node is asked to sign them. By their
+            public keys in hexadecimal digits, which no other roster gives to somebody else; without a roster by name.
     """
 
     session: str
@@ -64,8 +65,10 @@ class ParticipationLog:
         """
         chosen = {*wanted.clients}
         for one in (Participation(**json.loads(line)) for line in self.lines):
-            if has_begun and one.session == wanted.session:
-                continue
+            if one.session == wanted.session:
+                if has_begun:
+                    continue
+                raise ConsentRefusedError("this node took part in a sum of this session id already: draw a fresh one")
             if one.model == wanted.model:
                 raise ConsentRefusedError(
                     "this node's update of this model is in a sum already, and a second one could expose it: train "

@@ -51,6 +51,8 @@ class MeanPlan:
             raise UsageError(f"a plan names 1 to {MAX_CLIENTS} clients and digests in hexadecimal digits")
         if len({*self.members}) != len(self.members):
             raise UsageError("a plan names each client once")
+        if any(bytes.fromhex(text).hex() != text for text in (self.session, self.model, self.options)):
+            raise UsageError("a plan's session and digests are small hexadecimal digits")
 
     def to_bytes(self) -> bytes:
         """Return its encoding."""
@@ -125,6 +127,8 @@ class MeanPlan:
         if terms.carry_scales:
             raise UsageError("scales that a server names need a semi-honest one: leave carry_scales out of the terms")
         parties = tuple(int(name) for name in self.members)
+        if tuple(map(str, parties)) != self.members:
+            raise UsageError("a plan names clients by their numbers in the roster, in plain digits")
         if strangers := sorted({*parties} - roster.clients.keys()):
             raise UsageError(f"the roster lists no client {strangers[0]}; compare the rosters' fingerprints")
         return replace(

@@ -92,9 +92,12 @@ def train(
     with RunStore.opened(folder) as store:
         goes_on = store.begin(plan_of(settings, server), moment=datetime.now(UTC).isoformat(timespec="seconds"))
         progress = ProgressLog(folder / "progress.jsonl", log, goes_on=goes_on)
-        exchange = Exchange(transport, progress, identity=server.identity, clock=clock, sleep=sleep)
+
+        def exchange() -> Exchange:
+            return Exchange(transport, progress, identity=server.identity, clock=clock, sleep=sleep)
+
         try:
-            training = Training(settings, server, exchange, progress, store, clock=clock, sleep=sleep)
+            training = Training(settings, server, exchange(), progress, store, clock=clock, sleep=sleep)
             training.wait_for_nodes()
             if not goes_on:
                 _tell_of_failures(server, exchange, progress)
@@ -126,8 +129,11 @@ def folder_of(run_config: Mapping[str, Any], server: ServerFile, name: str) -> P
     return server.output / name
 
 
-def _tell_of_failures(server: ServerFile, exchange: Exchange, progress: ProgressLog) -> None:
-    """Tell the sites of earlier runs that failed when nobody could be told, so that they can free their rows."""
+def _tell_of_failures(server: ServerFile, exchange: Callable[[], Exchange], progress: ProgressLog) -> None:
+    """Tell the sites of earlier runs that failed when nobody could be told, so that they can free their rows.
+
+    Each has an exchange of its own: where its parties were says nothing of where those of another run are.
+    """
     for folder in RunStore.left(server.output):
         with suppress(FederationError, AnalyticError, SecureSumError), RunStore.opened(folder) as store:
             if store.failure is None:
@@ -135,7 +141,7 @@ def _tell_of_failures(server: ServerFile, exchange: Exchange, progress: Progress
                 continue
             settings = RunSettings.of({name.replace("_", "-"): value for name, value in store.settings.items()})
             log = ProgressLog(folder / "progress.jsonl", progress.log, goes_on=True)
-            Training(settings, server, exchange, log, store).run(folder)  # raises its error once all are told
+            Training(settings, server, exchange(), log, store).run(folder)  # raises its error once all are told
 
 
 def plan_of(settings: RunSettings, server: ServerFile) -> dict[str, Any]:

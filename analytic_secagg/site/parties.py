@@ -14,12 +14,13 @@ from analytic_secagg.site.errors import NoSessionError
 from analytic_secagg.site.key_pair import SessionKeyPair
 from analytic_secagg.site.offsets import proposed_offset
 from analytic_secagg.site.query_log import QueryLog, RunPlace
+from analytic_secagg.site.query_log_head import QueryLogHead
 from analytic_secagg.site.session import Session
 from analytic_secagg.site.site_file import ClientRole, OwnRole, SiteFile
 from analytic_secagg.site.store import SessionStore
 from secagg import ClientSession, IntVector, PartyId, PartySecrets
 from secagg.committee import KeyRotation
-from secagg.durable import DurableClient
+from secagg.durable import DurableClient, Store
 from secagg.sessions import ClientInput
 from secagg.sums import CLIENT_ROLE
 
@@ -61,6 +62,21 @@ def coarse_columns(role: ClientRole, step: Step[Any], rows: ClientRows) -> list[
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A record whose changes the query log's second place counts."""
+
+    record: Store
+    head: QueryLogHead
+
+    def load(self) -> bytes | None:
+        return self.record.load()
+
+    def save(self, record: bytes) -> None:
+        self.head.advance(b"answer", hashlib.sha256(record).digest())
+        self.record.save(record)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteParties:
     """Those of a site's parties that are in a session; as they were left, or fresh.
@@ -91,7 +107,7 @@ class SiteParties:
             parties[client.party] = self._durable(self._client(client))
         for own in self.file.helpers:
             if own.role == self.session.mode.helper and own.party in protocol.helpers:
-                parties[own.party] = self._durable(self._helper(own))
+                parties[own.party] = self._durable(self._helper(own), counts=self.session.mode.announce is not None)
         return parties
 
     def try_rows(self, rows: ClientRows) -> None:
@@ -102,11 +118,17 @@ class SiteParties:
         """
         query_log_of(self.file, self.store).try_beforehand(self.session.protocol, rows, self._run_place)
 
-    def _durable(self, machine: ClientSession) -> DurableClient:
-        """Seal a party's state under this site's own key, and store it after each message."""
+    def _durable(self, machine: ClientSession, *, counts: bool = False) -> DurableClient:
+        """Seal a party's state under this site's own key, and store it after each message.
+
+        Args:
+            machine: the party.
+            counts: whether the query log's second place counts each answer, as it must of a key holder: an older copy
+                of its state would decrypt a sum that it certified to have failed, or certify one that it decrypted.
+        """
         party, session = machine.party, self.session.proposal.session
-        key = self.file.state_key(f"record of {party}", session)
-        return DurableClient(self.store.record(session, party), key, machine)
+        key, record = self.file.state_key(f"record of {party}", session), self.store.record(session, party)
+        return DurableClient(_Counted(record, self.store.query_log_head) if counts else record, key, machine)
 
     def _client(self, role: ClientRole) -> ClientSession:
         protocol, log = self.session.protocol, query_log_of(self.file, self.store)

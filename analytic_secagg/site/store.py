@@ -253,8 +253,8 @@ class SessionStore:
         Raises:
             SiteFileError: the second place cannot be written to.
         """
-        self.query_log_head.advance(b"mean", session, line.encode())
         self.run("INSERT INTO means VALUES (?, ?)", session, line)
+        self.query_log_head.advance(b"mean", session, line.encode())  # last, so that no copy is counted without it
 
     @property
     def is_used(self) -> bool:

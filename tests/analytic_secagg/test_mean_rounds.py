@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from support.disks import fill, small_disk
 
+from analytic_secagg.mean import server
 from analytic_secagg.mean.client import MeanClient
 from analytic_secagg.mean.participation import Participation, ParticipationLog
 from analytic_secagg.mean.server import MeanRound
@@ -101,6 +102,15 @@ def test_cohorts_that_differ_by_few_are_refused_and_would_show_them() -> None:
         nodes.mean(following, members=tuple("12356"))
     assert nodes.mean(following, members=tuple("123")).weight == 3
     assert nodes.mean({"w": following["w"] / 2}).weight == 6
+
+
+def test_a_session_id_serves_one_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that draws the same id again would have each line of the first mean taken for the second one's own."""
+    monkeypatch.setattr(server, "new_session_id", lambda: bytes(32))
+    nodes, model = Nodes(), {"w": np.zeros(20)}
+    following = {"w": model["w"] + nodes.mean(model).arrays["w"]}
+    with pytest.raises(ConsentRefusedError, match="a sum of this session id already"):
+        nodes.mean(following, lost=("4",))
 
 
 def test_a_client_holds_its_vector_and_its_words_alone() -> None:

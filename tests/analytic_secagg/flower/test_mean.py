@@ -40,6 +40,7 @@ from analytic_secagg.flower import mean
 from analytic_secagg.flower.mean import PLAN, MeanTerms, SecureMean, SecureMeanMod
 from analytic_secagg.flower.rehearsal import NODE_GONE, InProcessGrid
 from analytic_secagg.flower.wire import unpack
+from analytic_secagg.mean.plan import MeanPlan
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import REASONS, Refusal, SiteFileError
 from analytic_secagg.trial import Trial
@@ -207,7 +208,8 @@ def test_a_site_signs_no_survivors_that_differ_from_an_earlier_mean_by_few(trial
     nodes.gone = lambda node, message: node == 14 and _stage(message) == "train" and _round_of(message) == 2
     result = trained(nodes, server=server_of(trial))
     assert sorted(result.train_metrics_clientapp) == [1]
-    assert [json.loads(line)["clients"] for line in site(trial, 3).means()] == [["1", "2", "3", "4", "5"]] * 3
+    keys = [key.hex() for key in server_of(trial).roster.clients.values()]
+    assert [json.loads(line)["clients"] for line in site(trial, 3).means()] == [keys] * 3
     edit_all(trial, ("refused_tries", "min_change = 1\nrefused_tries"))
     assert sorted(trained(nodes, server=server_of(trial), begin=0.5).train_metrics_clientapp) == [1, 2]
 
@@ -246,6 +248,16 @@ def test_a_log_of_means_that_was_lost_is_noticed_and_its_site_takes_part_in_noth
             site(trial, party).sweep()
         site(trial, party).accept_loss()
     assert sorted(trained(nodes, server=server_of(trial), begin=0.75).train_metrics_clientapp) == [1, 2]
+
+
+def test_a_plan_has_one_spelling_of_clients_and_digests(trial: Trial) -> None:
+    """Else a server names the same clients, or the same sum, in a way that a node's log does not compare."""
+    said: dict[str, Any] = {"session": "00" * 32, "shapes": (("w", (4,)),), "model": "00", "options": ""}
+    plan = MeanPlan(members=("01", "2", "3", "4", "5"), **said)
+    with pytest.raises(UsageError, match="in plain digits"):
+        plan.sum(TERMS, server_of(trial).roster)
+    with pytest.raises(UsageError, match="small hexadecimal digits"):
+        MeanPlan(members=("1", "2", "3"), **said | {"session": "AA" * 32})
 
 
 def _round_of(message: Message) -> Any:

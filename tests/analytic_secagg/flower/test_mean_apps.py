@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import re
 import subprocess
@@ -21,6 +22,7 @@ from loopback_deployment import Deployment
 from support.page_diffs import applied
 
 from analytic_secagg.flower.rehearsal import NODE_GONE, InProcessGrid
+from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
 
@@ -174,6 +176,7 @@ def test_superlink_and_supernodes_train_the_same_model(deployment: Deployment) -
         models[kind] = np.load(folder / f"{kind}.npy")
     assert_alike(models["plain"], models["signed"])
     survivors = Site(SiteFile.read(folder / "site-1" / "site.toml")).means()
-    assert '"clients": ["1", "2", "3"]' in survivors[-1]
+    keys = Roster.read(folder / "site-1" / "roster.toml").clients
+    assert json.loads(survivors[-1])["clients"] == [keys[number].hex() for number in (1, 2, 3)]
     assert_alike(in_this_process(without, folder, lost=1000 + N_NODES), models["lost"])
     assert deployment.addresses_seen == {"127.0.0.1"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -29,7 +30,8 @@ from support.rehearsed import (
 from analytic_secagg.modes import KEY_HOLDER, MODES
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.run_store import StoppedRunError
-from analytic_secagg.site.errors import DeclinedError, NoSessionError, Refusal, RunSettingsError
+from analytic_secagg.server.server_file import ServerFile
+from analytic_secagg.site.errors import DeclinedError, NoSessionError, Refusal, RunSettingsError, SiteFileError
 from analytic_secagg.site.key_files import read_secret
 from analytic_secagg.site.key_pair import SessionKeyPair
 from analytic_secagg.site.messages import (
@@ -43,10 +45,10 @@ from analytic_secagg.site.messages import (
 )
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.roster import Roster
-from analytic_secagg.site.session import config_of
+from analytic_secagg.site.session import Session, config_of
 from analytic_secagg.site.store import SessionStore
 from analytic_secagg.trial import KEY_HOLDER_PARTY, Trial
-from secagg import new_session_id
+from secagg import PartySecrets, new_session_id
 from secagg.config import SERVER
 from secagg.errors import HelperMissingError, LocalProtocolError, RemoteProtocolError
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
@@ -105,6 +107,23 @@ def test_survivors_that_the_key_holder_refuses_lock_nobody_s_rows(trial: Trial, 
     rehearse(trial.folder, run_config(mode=mode))
     is_exact(trial, [1, 2, 3, 4, 5])
     assert [site(trial, party).count_totals() for party in trial.rows] == [(2, 0)] * 4 + [(4, 0)]
+
+
+def test_an_older_copy_of_a_key_holder_decrypts_nothing_that_it_certified_to_have_failed(trial: Trial) -> None:
+    asked = answered(trial, question())
+    own = ServerFile.read(trial.folder / "server" / "server.toml")
+    sum_, secrets = Session.of(asked, own.roster).protocol, PartySecrets(identity=own.identity)
+    server, failure = sum_.server(secrets=secrets), sum_.failure(secrets=secrets)
+    assert failure is not None
+    for party in trial.rows:
+        server.receive(party, site(trial, party).join(asked)[party])
+    requests, earlier = server.close_round(), trial.folder / "earlier"
+    shutil.copytree(state(trial, HOLDER_SITE), earlier)
+    site(trial, HOLDER_SITE).answer(asked.session, failure.requests())
+    shutil.rmtree(state(trial, HOLDER_SITE))
+    earlier.rename(state(trial, HOLDER_SITE))
+    with pytest.raises(SiteFileError, match="behind: the query log must have"):
+        site(trial, HOLDER_SITE).answer(asked.session, requests)
 
 
 @pytest.mark.parametrize(
