@@ -65,7 +65,8 @@ class DryRun:
         while federation.next_sum is not None:
             number = len(federation.sums) + 1
             place = number if self.settings.in_series else 0
-            joined = self._joined(model_to_bytes(learner, federation.model), learner.name, place, is_first=number == 1)
+            model = model_to_bytes(learner, federation.model)
+            joined = self._joined(model, learner.name, place, asks_query_log=number == 1)
             if isinstance(joined, Finding):
                 yield f"sum {number}", joined
                 return
@@ -87,14 +88,19 @@ class DryRun:
     def _evaluation(self, learner: Any, model: Any) -> Iterator[tuple[str, Finding]]:
         saved = model_from_bytes(model_to_bytes(learner, model))
         try:
-            evaluation = self.settings.evaluation(saved.learner, saved.model)
-            joined = self._joined(model_to_bytes(evaluation, None), "the model is judged")
+            evaluation = model_to_bytes(self.settings.evaluation(saved.learner, saved.model), None)
         except REFUSALS as error:
-            joined = fail(str(error))
+            yield "evaluation", fail(str(error))
+            return
+        joined, what = self._joined(evaluation, "the model is judged"), "another model than these rows judged before"
+        if not isinstance(joined, Finding) and isinstance(
+            refused := self._joined(evaluation, what, asks_query_log=True), Finding
+        ):
+            joined = warn(refused.text)  # the run's model is not known yet, and may be the same
         yield "evaluation", joined if isinstance(joined, Finding) else joined[1]
 
     def _joined(
-        self, model: bytes, what: str, place: int = 0, *, is_first: bool = False
+        self, model: bytes, what: str, place: int = 0, *, asks_query_log: bool = False
     ) -> tuple[IntVector | None, Finding] | Finding:
         """Return this site's vector, None where it only helps, and what there is to say; or why it does not join."""
         try:
@@ -107,7 +113,7 @@ class DryRun:
             if (client := file.client) is None:
                 return None, ok(f"{what}: this site would help")
             rows = client.rows_for(session.step.learner)
-            if is_first:
+            if asks_query_log:
                 Site(self.file).try_rows(session, rows)
             vector = session.step.vector(rows)
             if place < 2:  # a later sum of a series goes on with what the first one left

@@ -140,6 +140,19 @@ def test_rows_that_the_query_log_refuses_are_seen_beforehand(trial: Trial) -> No
         assert takes_part(trial, config) is is_free
 
 
+def test_rows_that_judged_another_model_are_said_beforehand(trial: Trial) -> None:
+    """The model to judge is not known beforehand: where it is the same one, they may judge it again."""
+    agreed("evaluation-of-classes", evaluate=True)(trial)
+    config, file = run_config(evaluate=True), SiteFile.read(trial.site(1) / "site.toml")
+    marks = []
+    for is_another in (False, True):
+        if is_another:
+            rows(lambda own: ClientRows(own.features[:, ::-1].copy(), own.targets))(trial)
+        marks.append([finding.mark for _, finding in DryRun(file=file, settings=RunSettings.of(config)).findings()])
+        assert takes_part(trial, config) is not is_another
+    assert marks == [[Mark.OK, Mark.OK], [Mark.OK, Mark.WARN]]
+
+
 def test_a_vector_that_the_disk_has_no_room_for_is_seen_beforehand(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
