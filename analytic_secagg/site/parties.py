@@ -107,7 +107,8 @@ class SiteParties:
             parties[client.party] = self._durable(self._client(client))
         for own in self.file.helpers:
             if own.role == self.session.mode.helper and own.party in protocol.helpers:
-                parties[own.party] = self._durable(self._helper(own), counts=self.session.mode.announce is not None)
+                holds_key = self.session.mode.announce is not None and not own.role.has_epochs
+                parties[own.party] = self._durable(self._helper(own), counts=holds_key)
         return parties
 
     def try_rows(self, rows: ClientRows) -> None:
