@@ -40,8 +40,12 @@ def run(options: CompareOptions) -> int:
     _announce(dataset, tasks)
     with progress_bar(sum(task.n_runs for task in tasks)) as progress:
         comparison = compare(
-            dataset, tasks, progress, federated_float64=bool(files), jobs=options.output.jobs
-        )  # which only files show
+            dataset,
+            tasks,
+            progress,
+            federated_float64=bool(files),  # which only files show
+            jobs=options.output.jobs,
+        )
     texts = [(file, render(comparison)) for file, render in files]
     try:
         for file, text in texts:
