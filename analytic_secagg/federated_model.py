@@ -284,7 +284,8 @@ def federate(
             ``Q5.11``.
         target_format: of real targets, where ``format`` is stated.
         ridge: penalty of the solve, or ``cv`` to choose it by cross-validation (afl, fedhip, random).
-        max_rows: most rows of all sites together; None takes the sum of each site's next power of two.
+        max_rows: most rows of all sites together, from which formats follow; None takes the largest number with as
+            many bits as theirs, so formats are those of ``analytic.estimators``, however rows are distributed.
         max_client_rows: most rows of one site; None bounds all together alone.
         privacy: noise in every total, and its promise; None for exact totals.
         dropouts: the messages that a site still sends in each sum before it vanishes, by its name.
@@ -439,7 +440,7 @@ def _built(
         raise UsageError(f"{name} takes class labels, and y has real targets (floats); state classes, or take afl")
     if ridge != CROSS_VALIDATED and (isinstance(ridge, str) or not np.isfinite(ridge) or ridge < 0):
         raise UsageError(f"ridge must be a number of at least 0, or {CROSS_VALIDATED}, not {ridge!r}")
-    most = max_rows or sum(1 << max(0, len(own) - 1).bit_length() for own in rows.values())
+    most = max_rows or (1 << sum(map(len, rows.values())).bit_length()) - 1
     agreement = Agreement(format) if format in list(Agreement) else None
     if agreement is None and labels.is_real and target_format is None:
         raise UsageError("target_format must be stated with format, such as Q5.11; or leave format out")
