@@ -26,6 +26,7 @@ SECTIONS: Mapping[str, Sequence[Listed]] = {
     "A site": (
         Listed("schema", "analytic_secagg.schema_command:COMMAND", "draft the schema of a table"),
         Listed("profile", "analytic_secagg.profile_command:COMMAND", "look for missing, odd and repeated values"),
+        Listed("predict", "analytic_secagg.predict_command:COMMAND", "apply a model to the rows of a table"),
         Listed("identity", "analytic_secagg.site_commands:COMMANDS", "make a signing key"),
         Listed("check-site", "analytic_secagg.site_commands:COMMANDS", "check a site's file, keys, folder and rows"),
         Listed("health", "analytic_secagg.health_command:COMMAND", "could this site take part now?"),

@@ -69,7 +69,9 @@ def _run(options: ChangeOptions) -> int:
         policy=ReleasePolicy(min_survivors=options.min_sites),
         reason=options.reason,
     )
-    model = model_to_bytes(learner, found.model, classes=classes, with_totals=options.with_totals)
+    model = model_to_bytes(
+        learner, found.model, classes=classes, features=saved.features, with_totals=options.with_totals
+    )
     totals = totals_to_bytes([found.total])
     record = json.dumps(_record(options, learner, found, totals), indent=2) + "\n"
     _write({options.record: record.encode(), options.new_totals: totals, options.new_model: model})

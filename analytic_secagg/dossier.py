@@ -398,7 +398,7 @@ def _weights_alone(content: bytes, source: str) -> bytes:
     """Return a model's file without the totals that it may hold, as FedHiP's does that an earlier release wrote."""
     try:
         saved = model_from_bytes(content, source=source)
-        return model_to_bytes(saved.learner, saved.model, classes=saved.classes)
+        return model_to_bytes(saved.learner, saved.model, classes=saved.classes, features=saved.features)
     except AnalyticError as error:
         raise DossierError(f"a model that does not read may hold totals: {error}; name a whole run") from error
 

@@ -66,7 +66,7 @@ def _personalise(options: PersonaliseOptions) -> int:
     else:
         (found,) = learner.personalise(given, own, [alpha])
     personal = FedHiPModel(solution=found.solution, centre=found.centre)
-    content = model_to_bytes(learner, personal, classes=saved.classes)
+    content = model_to_bytes(learner, personal, classes=saved.classes, features=saved.features)
     OutputFile(options.output, private=True).fill(lambda out: out.write(content))
     weights = hashlib.sha256(learner.weights_bytes(personal)).hexdigest()
     print(f"the personal model with alpha {alpha:g} and weights {weights} is in {options.output}")

@@ -139,7 +139,7 @@ class TableSchema(StrictModel):
                     del said["columns"][name][later]
         return hashlib.sha256(json.dumps(said, separators=(",", ":")).encode()).hexdigest()
 
-    def rows(self, path: Path, reading: Reading | None = None) -> ClientRows:
+    def rows(self, path: Path | str, reading: Reading | None = None) -> ClientRows:
         """Return the rows of a table.
 
         No text of an error holds a value of the table, but public codes for a missing one.
@@ -152,7 +152,7 @@ class TableSchema(StrictModel):
             DataError: it cannot be read, lacks a column, or a value is not what the schema says.
         """
         reading = reading or Reading()
-        return self._rows(str(path), read_cells(path, reading), reading)
+        return self._rows(str(path), read_cells(Path(path), reading), reading)
 
     def rows_of_frame(
         self, frame: Any, *, source: str = "the data frame", reading: Reading | None = None
@@ -169,47 +169,89 @@ class TableSchema(StrictModel):
         """
         return self._rows(source, cells_of_frame(frame, source), reading or Reading())
 
-    def meant(self, source: str, cells: Cells, reading: Reading) -> dict[str, Meant]:
-        """Return what the cells of each column mean, whether or not the schema has them.
+    def features_of(self, path: Path | str, reading: Reading | None = None) -> NDArray[np.float64]:
+        r"""Return the features of a table for prediction, shape (rows, features): it needs no target and no weight.
+
+        Raises:
+            DataError: as of ``rows``.
+
+        >>> import tempfile
+        >>> schema = TableSchema(columns={
+        ...     "sex": Column(categories=("f", "m")), "age": Column(), "ill": Column(role="target"),
+        ... })
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = (Path(folder) / "new.csv").write_text("age,sex\n61,m\n47,f\n")
+        ...     schema.features_of(Path(folder) / "new.csv").tolist()
+        [[0.0, 1.0, 61.0], [1.0, 0.0, 47.0]]
+        """
+        reading = reading or Reading()
+        return self._features(str(path), read_cells(Path(path), reading), reading)
+
+    def features_of_frame(
+        self, frame: Any, *, source: str = "the data frame", reading: Reading | None = None
+    ) -> NDArray[np.float64]:
+        """Return the features of a data frame, likewise.
+
+        Raises:
+            DataError: as of ``rows_of_frame``.
+        """
+        return self._features(source, cells_of_frame(frame, source), reading or Reading())
+
+    def meant(
+        self, source: str, cells: Cells, reading: Reading, columns: Mapping[str, Column] | None = None
+    ) -> dict[str, Meant]:
+        """Return what the cells of each column mean, or of these columns, whether or not the schema has them.
 
         Raises:
             DataError: a column is not there, or the reading contradicts the schema.
         """
         if surplus := ", ".join(sorted(reading.columns.keys() - self.columns.keys())):
             raise DataError(f"[client.reading.columns] has {surplus}, and the schema has not; correct it")
-        own = {name: reading.columns.get(name, ColumnReading()) for name in self.columns}
+        columns = self.columns if columns is None else columns
+        own = {name: reading.columns.get(name, ColumnReading()) for name in columns}
         wanted = [tidy(one.name or name) for name, one in own.items()]
         if twice := sorted(its for its, times in Counter(wanted).items() if times > 1):
             raise DataError(
                 f"[client.reading.columns] has several columns of the schema read {', '.join(twice)} of this file: "
                 'state name = "..." for each, a column of its own'
             )
-        check_names(source, reading, cells.head, wanted, self.columns)
+        check_names(source, reading, cells.head, wanted, columns)
         found = {}
-        for (name, column), its in zip(self.columns.items(), wanted, strict=True):
+        for (name, column), its in zip(columns.items(), wanted, strict=True):
             meanings = Meanings(name, column.categories, self.missing_values, reading, own[name])
             found[name] = meanings.of(cells.column(cells.head.index(its)))
         return found
 
     def _rows(self, source: str, cells: Cells, reading: Reading) -> ClientRows:
-        meant, line = self.meant(source, cells, reading), f"{source}, line"
-        columns = {name: self._values(line, name, one, cells.lines, reading) for name, one in meant.items()}
-        self._check_last(line, cells, columns, reading)
-        parts = {
-            role: [part for name, column in self._of(role) for part in _made(column, columns[name])]
-            for role in ("feature", "target", "weight")
-        }
-        features, targets = np.column_stack(parts["feature"]), np.column_stack(parts["target"])
-        weights = next(iter(parts["weight"]), None)
-        if not (np.isfinite(features).all() and np.isfinite(targets).all()):
-            raise DataError(
-                f"{source} needs numbers that are finite once they are scaled, and some are not: correct them, or "
-                "change scale in the schema of all sites"
-            )
+        values = self._read(source, cells, reading, self.columns)
+        features, targets = (self._made(source, role, values) for role in ("feature", "target"))
+        weights = self._made(source, "weight", values)[:, 0] if self._of("weight") else None
         try:
             return ClientRows(features, targets.argmax(axis=1) if self.classes else targets, weights)
         except InvalidRowsError as error:
             raise DataError(f"{source}: {error}") from error
+
+    def _features(self, source: str, cells: Cells, reading: Reading) -> NDArray[np.float64]:
+        return self._made(source, "feature", self._read(source, cells, reading, dict(self._of("feature"))))
+
+    def _read(
+        self, source: str, cells: Cells, reading: Reading, columns: Mapping[str, Column]
+    ) -> dict[str, NDArray[np.float64]]:
+        """The values of these columns, as the schema has them."""
+        meant, line = self.meant(source, cells, reading, columns), f"{source}, line"
+        values = {name: self._values(line, name, one, cells.lines, reading) for name, one in meant.items()}
+        self._check_last(line, cells, values, reading)
+        return values
+
+    def _made(self, source: str, role: str, values: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        """The columns of a role side by side, as rows have them."""
+        made = np.column_stack([part for name, column in self._of(role) for part in _parts(column, values[name])])
+        if not np.isfinite(made).all():
+            raise DataError(
+                f"{source} needs numbers that are finite once they are scaled, and some are not: correct them, or "
+                "change scale in the schema of all sites"
+            )
+        return made
 
     def _check_last(
         self, line: str, cells: Cells, columns: Mapping[str, NDArray[np.float64]], reading: Reading
@@ -292,7 +334,7 @@ class TableSchema(StrictModel):
                 )
 
 
-def _made(column: Column, values: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+def _parts(column: Column, values: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
     """The columns of numbers that one column of a table becomes."""
     if column.categories:
         yield from ((values == place).astype(np.float64) for place in range(len(column.categories)))
