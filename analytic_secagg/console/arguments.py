@@ -182,10 +182,11 @@ def sets_of_classes(text: str) -> tuple[tuple[int, ...], ...]:
 
 
 def yes_or_no(text: str) -> bool:
-    """Read ``yes`` or ``no``."""
-    if text not in ("yes", "no"):
+    """Read ``yes`` or ``no``, or as Python writes them."""
+    known = {"yes": True, "no": False, "true": True, "false": False}
+    if text.lower() not in known:
         raise ValueError(text)
-    return text == "yes"
+    return known[text.lower()]
 
 
 def _read(taker: Configurable, name: str, value: str) -> Option:
