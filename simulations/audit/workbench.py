@@ -106,7 +106,7 @@ class Bench:
     @property
     def layout(self) -> Layout:
         """The sum's public shape."""
-        return Layout.of(self.spec.segments)
+        return Layout.of(self.spec.segments, sum_fits=True)
 
     @property
     def context(self) -> bytes:
