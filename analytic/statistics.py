@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from analytic.checked_products import GramSum, check_product, digit_product
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
@@ -381,7 +381,7 @@ class _Accumulator:
             target_gram=self._target_gram,
         )
 
-    def _add_targets(self, goals: FloatMatrix | csr_array) -> None:
+    def _add_targets(self, goals: FloatMatrix | scipy.sparse.csr_array) -> None:
         if self._target_sum is not None:
             self._target_sum += goals.sum(axis=0).astype(np.int64)
         if self._target_gram is not None:
@@ -412,7 +412,7 @@ class _Accumulator:
         if count > spec.max_rows:
             raise too_many_rows(count, spec.max_rows)
 
-    def _goals(self, targets: NDArray[Any], place: slice) -> FloatMatrix | csr_array:
+    def _goals(self, targets: NDArray[Any], place: slice) -> FloatMatrix | scipy.sparse.csr_array:
         if targets.ndim == 2:
             goals = self._quantised(self._spec.target_format, targets, place)
             if self._spec.target_format == LABELS and _soft_rows(targets[place]):
@@ -425,7 +425,7 @@ class _Accumulator:
             return one_hot(targets[place], self._spec.n_targets)
         labels = targets[place].astype(np.intp)
         n = len(labels)
-        return csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, self._spec.n_targets))
+        return scipy.sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, self._spec.n_targets))
 
     def _quantised(
         self, row_format: RowFormat, values: NDArray[Any], place: slice, out: FloatMatrix | None = None
@@ -458,7 +458,7 @@ class _Accumulator:
         return gram, cross if self._cross is None else self._cross + cross
 
 
-def _cross(goals: FloatMatrix | csr_array, rows: FloatMatrix) -> FloatMatrix:
+def _cross(goals: FloatMatrix | scipy.sparse.csr_array, rows: FloatMatrix) -> FloatMatrix:
     """Y^T X of one block, shape (c, d)."""
     found: FloatMatrix = goals.T @ rows
     if isinstance(goals, np.ndarray):  # a product with a sparse matrix is scipy's own

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from analytic.discriminant import LDA
 from analytic.errors import SpecificationError
@@ -229,7 +229,7 @@ class FederatedModel:
         return self._probabilities
 
     def _probabilities(self, X: Any) -> FloatMatrix:
-        probabilities: FloatMatrix = softmax(self._scores(X), axis=1)
+        probabilities: FloatMatrix = scipy.special.softmax(self._scores(X), axis=1)
         return probabilities
 
     def save(self, path: Path | str) -> None:

@@ -27,9 +27,9 @@ from typing import Any
 
 import flint
 import numpy as np
+import scipy
 from flint import arb, ctx
 from numpy.typing import NDArray
-from scipy.linalg import eigh, lapack
 from threadpoolctl import ThreadpoolController
 
 from analytic.solve.digits import INFLATE, Digits, FloatMatrix, bits_beside, rounds_to_high, two_sum
@@ -150,7 +150,7 @@ class Inverse:
     def __call__(self, right: FloatMatrix) -> FloatMatrix:
         """A^-1 times a matrix, approximately."""
         solution: FloatMatrix
-        solution, _ = lapack.dpotrs(self.factor, self._times(right), lower=1)
+        solution, _ = scipy.linalg.lapack.dpotrs(self.factor, self._times(right), lower=1)
         return self.outer[:, None] * solution if self.outer.ndim == 1 else self.outer.T @ solution
 
     def error(self, residual: FloatMatrix) -> FloatMatrix:
@@ -209,7 +209,7 @@ def inverses(system: System) -> Iterator[Inverse | None]:
             with one_blas_thread():
                 _refuse_negative(system, matrix, outer)
                 factor = _lifted(matrix)
-        inner, _ = lapack.dtrtri(np.asfortranarray(np.tril(factor)), lower=1)
+        inner, _ = scipy.linalg.lapack.dtrtri(np.asfortranarray(np.tril(factor)), lower=1)
         rows = inner * outer if outer.ndim == 1 else inner @ outer
         rows = np.ldexp(rows, -np.frexp(np.abs(rows).max(axis=1))[1][:, None])
         digits = Digits.rounded(rows, system.step_bits, 2)
@@ -234,11 +234,11 @@ def proven(better: Iterator[Inverse | None]) -> Iterator[Inverse]:
 def _factored(matrix: FloatMatrix) -> tuple[FloatMatrix, float, float]:
     """A factor of B, a lower bound of its smallest eigenvalue, 0 without proof, and its reciprocal condition."""
     factor: FloatMatrix
-    factor, failed = lapack.dpotrf(np.array(matrix.T, order="F"), lower=1, overwrite_a=1, clean=0)
+    factor, failed = scipy.linalg.lapack.dpotrf(np.array(matrix.T, order="F"), lower=1, overwrite_a=1, clean=0)
     if failed:
         return factor, 0.0, 0.0
     norm = max(float(np.abs(rows).sum(axis=1).max()) for rows in np.array_split(matrix, -(-len(matrix) // SMALL)))
-    rcond, _ = lapack.dpocon(factor, norm, uplo="L")
+    rcond, _ = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")
     return factor, verified(matrix, norm * float(rcond) / 4), float(rcond)
 
 
@@ -254,7 +254,7 @@ def verified(matrix: FloatMatrix, guess: float = 0.0) -> float:
         shifted.T.reshape(-1)[:: d + 1] -= shift
         largest = float(np.abs(shifted.diagonal()).max(initial=0.0))
         lost = c * abs(float(np.trace(shifted))) + 4 * UNIT * norm + UNIT * largest + 2.0**-60
-        _, failed = lapack.dpotrf(shifted, lower=1, overwrite_a=1, clean=0)
+        _, failed = scipy.linalg.lapack.dpotrf(shifted, lower=1, overwrite_a=1, clean=0)
         if not failed:
             return max(0.0, (shift - lost * INFLATE) / INFLATE)
     return 0.0
@@ -267,7 +267,7 @@ def _lifted(matrix: FloatMatrix) -> FloatMatrix:
     while True:
         lifted = np.array(matrix, order="F")
         lifted.T.reshape(-1)[:: len(matrix) + 1] += shift
-        factor, failed = lapack.dpotrf(lifted, lower=1, overwrite_a=1)
+        factor, failed = scipy.linalg.lapack.dpotrf(lifted, lower=1, overwrite_a=1)
         if not failed:
             return factor
         shift *= 8
@@ -281,7 +281,7 @@ def _powers(diagonal: FloatVector) -> FloatVector:
 
 def _refuse_negative(system: System, matrix: FloatMatrix, outer: FloatMatrix) -> None:
     """Raise where v^T A v < 0, exactly, for the v that float64 thinks of."""
-    values, vectors = eigh(matrix, subset_by_index=[0, 0])
+    values, vectors = scipy.linalg.eigh(matrix, subset_by_index=[0, 0])
     if values[0] < 0:
         vector = outer[:, None] * vectors if outer.ndim == 1 else outer.T @ vectors
         digits = Digits.rounded(vector, system.step_bits, 2)
@@ -592,7 +592,7 @@ def log_determinant(matrix: Digits, over: Fraction = Fraction(1)) -> float:
 
 def _nearly(matrix: Digits, inverse: Inverse) -> tuple[Fraction, float]:
     """Det D / det X^2, exactly, and |E|_F^2; infinity where that is no number."""
-    inner, _ = lapack.dtrtri(np.asfortranarray(np.tril(inverse.factor)), lower=1)
+    inner, _ = scipy.linalg.lapack.dtrtri(np.asfortranarray(np.tril(inverse.factor)), lower=1)
     rows = inner * inverse.outer if inverse.outer.ndim == 1 else inner @ inverse.outer
     rows = np.ldexp(rows, -np.frexp(np.abs(rows).max(axis=1))[1][:, None])
     outer = Digits.rounded(rows, matrix.bits, 2)
@@ -636,4 +636,5 @@ def one_blas_thread() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _threadpools() -> ThreadpoolController:
+    scipy.linalg.blas  # noqa: B018  (scipy loads it when it is first named; a pool that is not loaded is not counted)
     return ThreadpoolController()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from analytic_secagg.modes import MODES, Mode
 from secagg.config import free_numbers
@@ -71,7 +71,7 @@ class Confirmation(Attack):
         """Whether the noise of all sums together leans towards each of the vectors that it was handed."""
         vectors = [vector for vector, _ in known.worlds.values()]
         leanings = np.array([_leanings(one, vectors) for one in seen.sums])
-        return [bool(stats.norm.sf(one) < LEVEL) for one in leanings.sum(axis=0) / len(leanings) ** 0.5]
+        return [bool(scipy.stats.norm.sf(one) < LEVEL) for one in leanings.sum(axis=0) / len(leanings) ** 0.5]
 
     def score(self, guess: list[bool], truth: Truth, rng: np.random.Generator) -> Score:
         """One trial a client."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from analytic_secagg.modes import Mode
 from secagg import InsecureSeededEntropy
@@ -112,7 +112,7 @@ def _alike(mask: RingVector) -> Iterator[float]:
         n = min(len(one), len(other))
         both = (one[:n] >= 0) & (other[:n] >= 0)
         equal = int(np.count_nonzero((one[:n] == other[:n]) & both))
-        yield float(stats.binom.sf(equal - 1, int(both.sum()), 1 / 256))
+        yield float(scipy.stats.binom.sf(equal - 1, int(both.sum()), 1 / 256))
 
 
 def words_of(mask: bytes) -> Words:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from scipy.stats import multinomial
+import scipy
 
 from simulations.audit.attack import ANY_SUM, Limit, ReadingAttack, Unit
 from simulations.audit.evaluate import Score
@@ -52,7 +52,7 @@ def _likeliest(truth: Truth) -> float:
     n_rows, n_classes = len(truth.labels), truth.n_classes
     even = np.full(n_classes, n_rows // n_classes)
     even[: n_rows % n_classes] += 1
-    return float(multinomial.pmf(even, n_rows, np.full(n_classes, 1 / n_classes)))
+    return float(scipy.stats.multinomial.pmf(even, n_rows, np.full(n_classes, 1 / n_classes)))
 
 
 LABEL_HISTOGRAM = ReadingAttack(
