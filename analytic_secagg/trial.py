@@ -30,9 +30,6 @@ KEY_HOLDER_PARTY: PartyId = 201
 MIN_SURVIVORS = 3
 """Smallest number of clients that the trial's sites demand of every total."""
 
-MIN_SITES = 4
-"""Fewest with which every private mode can promise the survivors that the trial's sites demand."""
-
 DROPOUT = 0.4
 """Largest fraction of sites that the trial's app lets vanish."""
 

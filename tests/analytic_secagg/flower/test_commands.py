@@ -15,10 +15,10 @@ from child_processes import wait_until
 from support.rehearsed import edit, is_wiped, state
 
 from analytic_secagg.__main__ import main as of_sites
+from analytic_secagg.commands.site import COMMANDS as OF_SITES
 from analytic_secagg.flower.__main__ import COMMANDS, main
 from analytic_secagg.site.key_files import read_secret
 from analytic_secagg.site.store import FILE
-from analytic_secagg.site_commands import COMMANDS as OF_SITES
 from analytic_secagg.trial import Trial
 
 ROOT = Path(__file__).resolve().parents[3]
