@@ -15,6 +15,7 @@ from analytic.errors import InvalidRowsError, RowsOutsideFormatError, Specificat
 from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat, refuse_mask
 from analytic.shape_repr import shape_repr
 from analytic.total_check import check_statistics, checked_count, count_segment, too_many_rows
+from analytic.triangles import SQUARE, mirrored, symmetric, write_triangle
 from analytic.whole_numbers import settle_whole_numbers
 
 IntMatrix = NDArray[np.int64]
@@ -31,8 +32,6 @@ BLOCK_ROWS = 1024
 """Rows multiplied at a time, so that memory does not grow with the number of rows."""
 HALF = MAX_BITS // 2
 """Bits of half a unit: 1 024 products of halves add up exactly in float64."""
-SQUARE = 64
-"""Entries of a side of the squares in which a triangle is converted and mirrored, so that caches hold them."""
 APPENDED_TARGETS = 32
 """Up to so many targets stand beside the features in one product; more of them get a cheaper product of their own."""
 
@@ -161,12 +160,12 @@ class StatisticsSpec:
             raise too_many_rows(statistics.count, self.max_rows)
         vector = np.empty(sum(size for _, size, _ in self.segments), dtype=np.int64)
         gram, cross, *targets, count = self._split(vector)
-        _write_triangle(statistics.gram, gram)
+        write_triangle(statistics.gram, gram)
         cross[:], count[:] = statistics.cross.ravel(), statistics.count
         if statistics.target_sum is not None:
             targets[0][:] = statistics.target_sum
         if statistics.target_gram is not None:
-            _write_triangle(statistics.target_gram, targets[1])
+            write_triangle(statistics.target_gram, targets[1])
         return vector
 
     def from_vector(self, vector: IntVector) -> Statistics:
@@ -179,11 +178,11 @@ class StatisticsSpec:
         count = checked_count(vector, self, self.max_rows)
         gram, cross, *targets, _ = self._split(vector)
         return Statistics(
-            gram=_symmetric(gram, d),
+            gram=symmetric(gram, d),
             cross=cross.reshape(d, c).copy(),
             count=count,
             target_sum=targets[0].copy() if len(targets) > 0 else None,
-            target_gram=_symmetric(targets[1], c) if len(targets) > 1 else None,
+            target_gram=symmetric(targets[1], c) if len(targets) > 1 else None,
         )
 
     def check_total(self, total: Statistics, survivors: int) -> None:
@@ -374,7 +373,7 @@ class _Accumulator:
     def finish(self) -> Statistics:
         gram, cross = self._moved()
         return Statistics(
-            gram=_mirrored(gram),
+            gram=mirrored(gram),
             cross=np.ascontiguousarray(cross.T),
             count=self._count,
             target_sum=self._target_sum,
@@ -508,38 +507,5 @@ def bits_of_squares(n_rows: int) -> int:
     return (INT64_MAX.bit_length() - n_rows.bit_length()) // 2
 
 
-def _write_triangle(matrix: IntMatrix, triangle: IntVector) -> None:
-    """Write the upper triangle by rows."""
-    for row, place in enumerate(_triangle_rows(len(matrix))):
-        triangle[place] = matrix[row, row:]
-
-
-def _symmetric(triangle: IntVector, d: int) -> IntMatrix:
-    """The matrix whose upper triangle this is."""
-    matrix = np.empty((d, d), dtype=np.int64)
-    for row, place in enumerate(_triangle_rows(d)):
-        matrix[row, row:] = triangle[place]
-    return _mirrored(matrix.T).T
-
-
-def _mirrored(matrix: IntMatrix) -> IntMatrix:
-    """Copy the lower triangle to the upper one, in place."""
-    below = np.tri(SQUARE, dtype=bool)
-    for start in range(0, len(matrix), SQUARE):
-        stop = start + SQUARE
-        square = matrix[start:stop, start:stop]
-        square[...] = np.where(below[: len(square), : len(square)], square, square.T)
-        for other in range(stop, len(matrix), SQUARE):
-            matrix[start:stop, other : other + SQUARE] = matrix[other : other + SQUARE, start:stop].T
-    return matrix
-
-
 def _added(one: NDArray[np.int64] | None, other: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
     return None if one is None or other is None else one + other
-
-
-def _triangle_rows(d: int) -> Iterable[slice]:
-    start = 0
-    for row in range(d):
-        yield slice(start, start + d - row)
-        start += d - row
