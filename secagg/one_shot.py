@@ -9,8 +9,8 @@ from secagg.client_input import check_now, resolve
 from secagg.config import SERVER
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import LocalProtocolError, RemoteProtocolError
+from secagg.layout import IntVector
 from secagg.party import Party
-from secagg.ring import RingVector
 from secagg.sessions import ClientInput, PartyId
 from secagg.snapshots import CLIENT, Stored, binding
 from secagg.sums import PartySecrets
@@ -58,11 +58,10 @@ class OneShotClient(Party, Stored[OneShotState]):
         """Refuse every message."""
         raise RemoteProtocolError("in this sum the server asks clients nothing", peer=SERVER)
 
-    def _vector(self) -> RingVector:
+    def _vector(self) -> IntVector:
         if self._kept.has_sent or self._client_input is None:
             raise LocalProtocolError("this client has sent its vector; one session sends one vector, once")
-        layout = self._config.layout
-        return RingVector.encode(layout, resolve(layout, self._client_input, len(self._config.clients)))
+        return resolve(self._config.layout, self._client_input, len(self._config.clients))
 
     def _mark_sent(self) -> None:
         self._kept.has_sent, self._client_input = True, None

@@ -19,7 +19,7 @@ the context of each session.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Self, cast
@@ -40,8 +40,9 @@ from secagg.encryption.schemes import EncryptionParameters, SchemeName
 from secagg.encryption.seal import generate_contexts, load_public, load_secret
 from secagg.errors import ConfigurationError
 from secagg.in_memory import InOneProcess
-from secagg.layout import Layout
+from secagg.layout import IntVector, Layout
 from secagg.primitives.identity import IDENTITY_BYTES, IdentityKey, is_signed
+from secagg.primitives.mask_stream import add_masks
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession, FailureSession, PartyId
 from secagg.sums import NO_SECRETS, CoalitionView, PartySecrets, SumProtocol
@@ -151,9 +152,17 @@ class Encrypted(Encoder):
         )
         return {HOLDER_ROLE: cost}
 
-    def encode(self, vector: RingVector, config: EncodedSum) -> Sequence[memoryview]:
+    def encode(
+        self, vector: IntVector, config: EncodedSum, masks: Sequence[tuple[bytes, int]] = ()
+    ) -> Iterable[bytes | memoryview]:
         """Return the encrypted vector. SEAL draws its randomness from the operating system."""
-        return [memoryview(self.cipher(config).encrypt(vector, self.public_context))]
+        words = RingVector.encode(config.layout, vector)
+        add_masks(words, masks, config.digest)
+        return self.encrypt(words, config)
+
+    def encrypt(self, words: RingVector, config: EncodedSum) -> Iterable[bytes]:
+        """Yield the ciphertexts of these words, one at a time."""
+        return self.cipher(config).encrypt(words, self.public_context)
 
     def begin(self, config: EncodedSum) -> RunningSum:
         """Return an empty running sum of ciphertexts."""
@@ -278,15 +287,17 @@ class EncryptedSum(RunningSum):
         """Add the words that the key holder decrypted."""
         self.words.add(read_words(reader, self._layout))
 
-    def to_snapshot(self) -> bytes:
-        """Return the words and, before the decryption, the ciphertexts as bytes."""
-        ciphertexts = b"" if self.ciphertexts is None else self.ciphertexts.to_snapshot()
-        return self.words.to_bytes() + bytes([self.ciphertexts is not None]) + ciphertexts
+    def to_snapshot(self) -> Iterator[bytes | memoryview]:
+        """Yield the words and, before the decryption, the ciphertexts as bytes."""
+        yield from self.words.wire_pieces()
+        yield bytes([self.ciphertexts is not None])
+        if self.ciphertexts is not None:
+            yield from self.ciphertexts.to_snapshot()
 
     def read_snapshot(self, reader: Reader) -> Self:
         """Read a running sum; inverse of ``to_snapshot``."""
         stored = type(self)(self._layout, self._cipher)
-        stored.words = RingVector.from_bytes(self._layout, reader.take(self._layout.wire_bytes)).copy()
+        stored.words = RingVector.from_bytes(self._layout, reader.view(self._layout.wire_bytes))
         stored.ciphertexts = self._cipher.empty_sum().read_snapshot(reader) if reader.take(1) == b"\1" else None
         return stored
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import count
@@ -436,18 +436,18 @@ class Generous(Sessions):
 class RoundedAlike(Encrypted):
     """Ciphertexts whose rounding follows from the message, as SEAL makes them."""
 
-    def encode(self, vector: RingVector, config: EncodedSum) -> bytes:
+    def encrypt(self, words: RingVector, config: EncodedSum) -> Iterable[bytes]:
         seal, keys = importlib.import_module("tenseal.sealapi"), load_public(self.parameters, self.public_context).data
-        digits, step = self.cipher(config).plan.split(vector), self.parameters.slots
+        digits, step = self.cipher(config).plan.split(words), self.parameters.slots
         shape = (2, len(self.parameters.primes), self.parameters.degree)
         uploads = []
         for start in range(0, len(digits), step):
             message, cipher = seal.Plaintext(), seal.Ciphertext()
             seal.BatchEncoder(keys.seal_context()).encode(digits[start : start + step].tolist(), message)
             seal.Encryptor(keys.seal_context(), keys.public_key()).encrypt(message, cipher)
-            words = np.fromiter(map(cipher.__getitem__, range(int(np.prod(shape)))), dtype=np.uint64)
-            uploads.append(pack(words.reshape(shape), self.parameters))
-        return b"".join(uploads)
+            residues = np.fromiter(map(cipher.__getitem__, range(int(np.prod(shape)))), dtype=np.uint64)
+            uploads.append(pack(residues.reshape(shape), self.parameters))
+        return uploads
 
 
 def rounded_alike(setup: SessionConfig) -> SumProtocol:

@@ -8,6 +8,7 @@ Hypothesis draws the others, or ``strategies`` goes through all sequences with a
 from __future__ import annotations
 
 import hashlib
+import sys
 from bisect import insort
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from leakage.coalition import Coalition, Heard, Sum, mask_words, opened, reader
 from leakage.equations import Combination, Equation, Span, Vector, Words
 
 from secagg import ClientSession, CommitteeSum, InsecureSeededEntropy, Layout, MaskedSum
+from secagg import encoder as upload_encoder
 from secagg.committee import client as committee_client
 from secagg.committee import helper as committee_helper
 from secagg.committee.messages import (
@@ -45,7 +47,6 @@ from secagg.config import SERVER
 from secagg.encryption.encrypted import Encrypted
 from secagg.encryption.key_holder import write_request
 from secagg.errors import MalformedMessageError, SecureSumError
-from secagg.masked import client as masked_client
 from secagg.masked.bundles import read_bundle, write_bundle
 from secagg.masked.messages import (
     AdvertisedKeys,
@@ -60,8 +61,10 @@ from secagg.masked.series import MaskedSeries
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.boxes import BoxKey, seal_box
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
+from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import seal
 from secagg.primitives.shamir import SHARE_BYTES
+from secagg.ring import RingVector
 from secagg.sums import FINGERPRINT_BYTES, PartySecrets
 from secagg.wire import CARRIES_VECTOR, MessageType, message_type, open_frame, seal_frame
 
@@ -139,13 +142,19 @@ def _watched() -> Iterator[list[tuple[bytes, int]]]:
     """The masks that parties really add, whatever they should add: that is how equations get their terms."""
     seen: list[tuple[bytes, int]] = []
     with pytest.MonkeyPatch.context() as patch:
-        for module in (masked_client, committee_client, committee_helper):
+        for module in (upload_encoder, committee_client, committee_helper):
 
-            def add(vector, masks, digest, *, really=module.add_masks):  # type: ignore[no-untyped-def]
-                really(vector, masks, digest)
-                seen.extend((mask_words(seed, digest, vector.layout), sign) for seed, sign in masks)
+            def mask(layout, vector, masks, digest, *, really=module.masked_pieces):  # type: ignore[no-untyped-def]
+                seen.extend((mask_words(seed, digest, layout), sign) for seed, sign in masks)
+                return really(layout, vector, masks, digest)
 
-            patch.setattr(module, "add_masks", add)
+            patch.setattr(module, "masked_pieces", mask)
+
+        def add(vector: RingVector, masks: Sequence[tuple[bytes, int]], digest: bytes) -> None:
+            seen.extend((mask_words(seed, digest, vector.layout), sign) for seed, sign in masks)
+            add_masks(vector, masks, digest)
+
+        patch.setattr(sys.modules[Encrypted.__module__], "add_masks", add)
         yield seen
 
 

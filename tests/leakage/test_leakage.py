@@ -315,9 +315,13 @@ def a_set_left_out(patch: Patch) -> None:
     start = CommitteeClient.start
 
     def without(self: CommitteeClient) -> bytes:
-        add = committee_client.add_masks
+        mask = committee_client.masked_pieces
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(committee_client, "add_masks", lambda vector, masks, digest: add(vector, masks[:-1], digest))
+            inner.setattr(
+                committee_client,
+                "masked_pieces",
+                lambda layout, vector, masks, digest: mask(layout, vector, masks[:-1], digest),
+            )
             return start(self)
 
     patch.setattr(CommitteeClient, "start", without)

@@ -196,7 +196,7 @@ class VeiledServer(ServerRounds[VeiledState]):
         with self._taking() as round_:
             payload = bytes(self._due(round_, sender, message).payload)
             if round_.answer is MessageType.MASK_SUM:
-                self._kept.sum.words.subtract(RingVector.from_bytes(self._config.layout, payload))
+                self._kept.sum.words.subtract_bytes(payload)
             else:
                 self._kept.sum.add(payload[BOX_BYTES:], peer=sender)
                 self._kept.keys[sender] = payload[:BOX_BYTES]
