@@ -15,7 +15,7 @@ from analytic.errors import InvalidRowsError, RowsOutsideFormatError, Specificat
 from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat, refuse_mask
 from analytic.shape_repr import shape_repr
 from analytic.total_check import check_statistics, checked_count, count_segment, too_many_rows
-from analytic.triangles import SQUARE, mirrored, symmetric, write_triangle
+from analytic.triangles import SQUARE, mirrored, symmetric, to_integers, write_triangle
 from analytic.whole_numbers import settle_whole_numbers
 
 IntMatrix = NDArray[np.int64]
@@ -371,7 +371,8 @@ class _Accumulator:
         self._count += len(features)
 
     def finish(self) -> Statistics:
-        gram, cross = self._moved()
+        """Return the sums; the accumulator is used up."""
+        gram, cross = self._moved(is_last=True)
         return Statistics(
             gram=mirrored(gram),
             cross=np.ascontiguousarray(cross.T),
@@ -441,10 +442,17 @@ class _Accumulator:
             self._float_cross, self._float_rows = None, 0
         self._float_rows += n_rows
 
-    def _moved(self) -> tuple[IntMatrix, IntMatrix]:
+    def _moved(self, *, is_last: bool = False) -> tuple[IntMatrix, IntMatrix]:
         """Return the sums in int64; of the Gram the lower triangle alone, which the upper one is copied from."""
         self._product.check()
         d, c, lower = self._spec.n_features, self._spec.n_targets, self._product.matrix.T
+        beside = lower[d:, :d] if self._appended else self._float_cross
+        cross = np.zeros((c, d), dtype=np.int64) if beside is None else beside.astype(np.int64)
+        self._float_cross = None
+        if self._cross is not None:
+            cross += self._cross
+        if is_last and self._gram is None and not self._appended:
+            return to_integers(lower), cross
         gram = np.empty((d, d), dtype=np.int64) if self._gram is None else self._gram
         for start in range(0, d, SQUARE):
             stop = min(start + SQUARE, d)
@@ -452,9 +460,7 @@ class _Accumulator:
                 gram[start:stop, :stop] = lower[start:stop, :stop]
             else:
                 gram[start:stop, :stop] += lower[start:stop, :stop].astype(np.int64)
-        beside = lower[d:, :d] if self._appended else self._float_cross
-        cross = np.zeros((c, d), dtype=np.int64) if beside is None else beside.astype(np.int64)
-        return gram, cross if self._cross is None else self._cross + cross
+        return gram, cross
 
 
 def _cross(goals: FloatMatrix | csr_array, rows: FloatMatrix) -> FloatMatrix:

@@ -205,8 +205,9 @@ def is_semidefinite(matrix: IntMatrix) -> bool:
         if len(matrix) <= EXACT_SIZE:
             return _is_semidefinite_exactly(matrix)
         floats.flat[:: len(floats) + 1] += LIFT * len(floats)
-        if not lapack.dpotrf(floats, lower=1)[1]:
+        if not lapack.dpotrf(floats.T, lower=1, overwrite_a=1, clean=0)[1]:
             return True
+        floats, _ = _scaled(matrix)
         _, vectors = eigh(floats, subset_by_index=[0, 0])
     return not _is_negative(matrix, scale * vectors[:, 0])
 
@@ -239,7 +240,9 @@ def exceeding_columns(matrix: IntMatrix, columns: IntMatrix, squares: list[int])
 def _scaled(matrix: IntMatrix) -> tuple[FloatMatrix, FloatMatrix]:
     """A in float64 with a diagonal near one, and the powers of two that bring it there."""
     scale = np.ldexp(1.0, -(np.frexp(matrix.diagonal().astype(np.float64))[1] // 2))
-    return matrix * scale * scale[:, None], scale
+    floats: FloatMatrix = np.multiply(matrix, scale, order="C")
+    floats *= scale[:, None]
+    return floats, scale
 
 
 def _is_semidefinite_exactly(matrix: IntMatrix) -> bool:

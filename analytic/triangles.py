@@ -42,6 +42,15 @@ def mirrored(matrix: Matrix) -> Matrix:
     return matrix
 
 
+def to_integers(matrix: NDArray[Any]) -> IntMatrix:
+    """Convert a lower triangle of whole float64 numbers in their own memory; the array that was given is used up."""
+    integers: IntMatrix = matrix.view(np.int64)
+    for start in range(0, len(matrix), SQUARE):
+        stop = start + SQUARE
+        integers[start:stop, :stop] = matrix[start:stop, :stop].astype(np.int64)
+    return integers
+
+
 def _triangle_rows(d: int) -> Iterable[slice]:
     start = 0
     for row in range(d):
