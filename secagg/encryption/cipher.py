@@ -110,8 +110,12 @@ class VectorCipher:
             f"  the key holder decrypts {'masked words' if self.masked else seen}"
         )
 
-    def encrypt(self, vector: RingVector, public_context: bytes) -> Iterator[bytes]:
-        """Yield the ciphertexts of a vector, ``upload_bytes`` bytes in all, one at a time.
+    def encrypt(self, vector: RingVector, public_context: bytes) -> bytes:
+        """Return the ``upload_bytes`` bytes of an encrypted vector; for the errors see ``ciphertexts``."""
+        return joined(self.ciphertexts(vector, public_context))
+
+    def ciphertexts(self, vector: RingVector, public_context: bytes) -> Iterator[bytes]:
+        """Yield the ciphertexts of a vector one at a time.
 
         Raises:
             ConfigurationError: ``public_context`` is no public context of these parameters.

@@ -162,7 +162,7 @@ class Encrypted(Encoder):
 
     def encrypt(self, words: RingVector, config: EncodedSum) -> Iterable[bytes]:
         """Yield the ciphertexts of these words, one at a time."""
-        return self.cipher(config).encrypt(words, self.public_context)
+        return self.cipher(config).ciphertexts(words, self.public_context)
 
     def begin(self, config: EncodedSum) -> RunningSum:
         """Return an empty running sum of ciphertexts."""

@@ -40,7 +40,7 @@ def known_answer(scheme: Any, masked: bool) -> dict[str, Any]:
         else:
             share = np.concatenate([np.full(s.size, s.bound // N_CLIENTS) for s in layout.segments])
             vector = RingVector.encode(layout, rng.integers(-share, share, endpoint=True))
-        total.add(b"".join(cipher.encrypt(vector, keys.public_context)))
+        total.add(cipher.encrypt(vector, keys.public_context))
         words.add(vector)
     return {
         "about": f"The sum of {N_CLIENTS} vectors of {'ring words under masks' if masked else 'integers'}.",

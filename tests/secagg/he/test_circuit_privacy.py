@@ -33,7 +33,7 @@ def played(scheme: SchemeName, sums: int, *, layout: Layout = LAYOUT) -> list[li
         )
         total = cipher.empty_sum()
         for vector in (right, other):
-            total.add(b"".join(cipher.encrypt(vector, keys.public_context)))
+            total.add(cipher.encrypt(vector, keys.public_context))
         encrypted_sum = total.to_bytes()
         expected = right.copy()
         expected.add(other)
