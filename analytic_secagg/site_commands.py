@@ -26,7 +26,6 @@ from analytic_secagg.flower.trial import app_settings
 from analytic_secagg.modes import MODES, HelperRole, find_mode, helper_roles
 from analytic_secagg.nvflare.job import SERVER_CONFIG, read_job
 from analytic_secagg.server.run_settings import RunSettings, overrides
-from analytic_secagg.site.disk import site_problems
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.json_log import logged
 from analytic_secagg.site.key_files import write_secret
@@ -35,7 +34,7 @@ from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.site.table import TableSchema
-from analytic_secagg.site_checks import NEEDED_TO_SERVE, agreed_in_words, findings_of, spent_in_words
+from analytic_secagg.site_checks import NEEDED_TO_SERVE, agreed_in_words, disk_finding, findings_of, spent_in_words
 from analytic_secagg.trial import MIN_SITES
 from secagg.dp import Ledger
 from secagg.primitives.identity import IdentityKey
@@ -181,8 +180,8 @@ def _listed(role: HelperRole, roster: Roster) -> str:
 
 def _check_site(options: CheckOptions) -> int:
     site = SiteFile.read(options.file)
-    if problems := list(site_problems(site)):
-        raise SiteFileError("; ".join(problems))
+    if (disk := disk_finding(site)).mark is Mark.FAIL:
+        raise SiteFileError(str(disk))  # before anything is written
     Site(site).sweep()
     _warn_of_another_user(options.file)
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
@@ -218,8 +217,9 @@ def _check_site(options: CheckOptions) -> int:
         if missing := find_mode(mode).missing_extra:
             print(f"{mode}: declined until this host has more: {missing}")
     _warn_of_idle_roles(site)
-    made = {"rows", "configurations"}  # above, where what is wrong with them is an error
-    found = [(name, finding) for name, finding in findings_of(site, but=made) if finding.mark is not Mark.OK]
+    made = {"disk", "rows", "configurations"}  # above, where what is wrong with them is an error
+    all_found = [("disk", disk), *findings_of(site, but=made)]
+    found = [(name, finding) for name, finding in all_found if finding.mark is not Mark.OK]
     if failed := [f"{name}: {one}" for name, one in found if one.mark is Mark.FAIL and name in NEEDED_TO_SERVE]:
         raise SiteFileError("; ".join(failed))
     for name, finding in found:
