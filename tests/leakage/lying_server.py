@@ -43,7 +43,7 @@ from secagg.committee.messages import (
 )
 from secagg.config import SERVER
 from secagg.encryption.encrypted import Encrypted
-from secagg.encryption.key_holder import write_request
+from secagg.encryption.key_holder import agrees_first, write_request
 from secagg.errors import MalformedMessageError, SecureSumError
 from secagg.masked import client as masked_client
 from secagg.masked.bundles import read_bundle, write_bundle
@@ -63,7 +63,7 @@ from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.primitives.sealing import seal
 from secagg.primitives.shamir import SHARE_BYTES
 from secagg.sums import FINGERPRINT_BYTES, PartySecrets
-from secagg.wire import CARRIES_VECTOR, MessageType, message_type, open_frame, seal_frame
+from secagg.wire import CARRIES_VECTOR, MessageType, message_type, open_frame, seal_frame, write_parties
 
 LAYOUT = Layout.of([("words", 3, 2**62)])
 """Three entries of eight bytes: masks of other seeds differ, and no combination fits by chance."""
@@ -305,6 +305,8 @@ class Attack:
         """Ciphertexts that only the key holder opens, and what is in them."""
         self._keys = [box_key_of(party) for party in stage.sums[0].helpers if party in stage.colluders]
         self._seeds: set[bytes] = set()
+        self.say_failed: set[int] = set()
+        """The sums that a key holder certified to have failed."""
 
     def tell(self, number: int, party: int, event: bytes | None, *, is_repeated: bool = False) -> tuple[bytes, ...]:
         """Give an honest party a message, and take down all that it says."""
@@ -357,6 +359,7 @@ class Attack:
         holder = encoder.key_holder
         self.tell(number, holder, None)
         for _ in range(1 + self.stage.may_lie):
+            self._ask_to_agree(config, number, holder)
             chosen = [at for at in self._locked if at[0] == number and arrived(at[1])]
             if self.stage.may_lie:
                 kept = [at for at in chosen if not self.choose(2)]
@@ -375,6 +378,16 @@ class Attack:
                 seen = Seen(tuple(vector for part in parts for vector in part.vectors), masks, words)
                 assert seen.is_true, "what was decrypted is the sum of what was in the ciphertexts"
                 self._seen.append(seen)
+        self._ask_to_agree(config, number, holder)
+
+    def _ask_to_agree(self, config: Sum, number: int, holder: int) -> None:
+        """Have a key holder that agrees first agree to all clients, or certify that there is no total; or neither."""
+        if not self.stage.may_lie or isinstance(config, CommitteeSum) or not agrees_first(config):
+            return
+        for survivors in ((), ((),), (config.clients,))[self.choose(3)]:
+            asked = says(config, MessageType.SURVIVOR_SET, write_parties(survivors), recipient=holder)
+            if self.tell(number, holder, asked) and not survivors:
+                self.say_failed.add(number)
 
     def disturb(self, number: int, party: int) -> None:
         """Have a party crash and come back, or repeat to it what anybody was told in any sum."""
@@ -422,6 +435,18 @@ class Unmasked(Attack):
         for number in range(len(self.stage.sums)):
             came = [party for party in self.stage.clients if not self.choose(2) and self.tell(number, party, None)]
             self.ask_holder(number, came.__contains__)
+
+
+class Certified(Unmasked):
+    """Encrypted sums whose key holder may certify at any moment that one failed: then nothing of it may ever follow.
+
+    What a lying server has decrypted of the others is no secret without masks, and not looked for.
+    """
+
+    def leak(self) -> Combination | None:
+        """Any combination, the total too, with a vector of a sum that was certified to have failed."""
+        failed = self.say_failed
+        return next((c for c in self.span().combinations() if failed & {number for _, number in c.vectors}), None)
 
 
 class Masked(Attack):
