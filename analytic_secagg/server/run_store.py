@@ -58,7 +58,11 @@ class StoppedRunError(DeploymentError):
     """
 
     def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(f"this run failed before its server was started again, with {kind}: {reason}")
+        super().__init__(
+            f"this run failed before its server was started again, with {kind}: {reason}. It does not go on: begin "
+            "another run, under another name where you name it. Keep this folder until all sites were told that it "
+            'failed, which each run that begins does for those that are there ("not told" counts the others)'
+        )
         self.kind, self.reason = kind, reason
 
 

@@ -34,7 +34,7 @@ from support.rehearsed import (
 )
 
 from analytic_secagg.modes import MODES
-from analytic_secagg.server.run_store import FILE, NodeAddresses, RunStore
+from analytic_secagg.server.run_store import FILE, NodeAddresses, RunStore, StoppedRunError
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import folder_of
 from analytic_secagg.site.errors import DeploymentError, Refusal, RunSettingsError
@@ -366,6 +366,9 @@ def test_a_site_that_misses_the_end_is_told_later(trial: Trial, mode: str, lost:
         rehearse(trial.folder, config, hear=hear, is_gone=lambda party, kind: (party, kind) == (4, END))
     assert events(trial)[-2] | {"seconds": 0} == {"seconds": 0, "event": "not told", "nodes": 1}
     assert [site(trial, party).count_totals()[0] for party in CLIENTS] == [0, 0, 0, 1, 0]
+    with pytest.raises(StoppedRunError, match=r"TooFewSurvivorsError.*begin another run, under another name"):
+        rehearse(trial.folder, config, is_gone=lambda party, kind: party == 4)
+    assert events(trial)[-2] | {"seconds": 0} == {"seconds": 0, "event": "not told", "nodes": 1}
     (models / "rehearsal").rename(models / "before")
     server = ServerFile.read(trial.folder / "server" / "server.toml")
     assert folder_of(config, server, "next") == models / "next", "it is a run by itself"
