@@ -84,7 +84,7 @@ class _Ours:
         sum_ = self._sum()
         parties = sum_.clients
         server, seconds = sum_.server(), dict.fromkeys(parties, 0.0)
-        clients = {party: sum_.client(party, lambda: self._spec.vector({"w": self._update})) for party in parties}
+        clients = {party: sum_.client(party, lambda: self._spec.words({"w": self._update})) for party in parties}
         requests: dict[int, Any] = dict.fromkeys(parties)
         while requests:
             for party, request in requests.items():

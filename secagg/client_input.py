@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from secagg.layout import IntVector, Layout
+from secagg.errors import InvalidVectorError
+from secagg.layout import Layout
+from secagg.ring import RingVector
 from secagg.sessions import ClientInput
 
 
@@ -12,12 +14,17 @@ def check_now(layout: Layout, client_input: ClientInput, n_clients: int) -> None
         layout.check(client_input, n_clients)
 
 
-def resolve(layout: Layout, client_input: ClientInput, n_clients: int) -> IntVector:
-    """Return the client's vector, checked.
+def resolve(layout: Layout, client_input: ClientInput, n_clients: int) -> RingVector:
+    """Return the client's vector as words, checked, which the caller may change.
 
     Raises:
         InvalidVectorError: the vector does not fit the layout.
     """
     vector = client_input() if callable(client_input) else client_input
-    layout.check(vector, n_clients)
+    if not isinstance(vector, RingVector):
+        layout.check(vector, n_clients)
+        return RingVector.encode(layout, vector)
+    if vector.layout != layout:
+        raise InvalidVectorError("these words have another layout than the sum; make them by its own description")
+    vector.check(n_clients)
     return vector

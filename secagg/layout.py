@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -200,9 +200,17 @@ class Layout:
                 f"{vector.dtype} of shape {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
             )
             raise InvalidVectorError(f"the layout needs int64 of shape ({self.size},), not {came}")
-        for segment, place in self.slices():
+        self.check_segments([vector[place] for _, place in self.slices()], n_clients)
+
+    def check_segments(self, vector: Sequence[NDArray[np.signedinteger[Any]]], n_clients: int) -> None:
+        """Refuse a client's vector, given segment by segment, with an entry beyond the bound for one client.
+
+        Raises:
+            InvalidVectorError: names the segment and the number of entries, never their values.
+        """
+        for segment, entries in zip(self.segments, vector, strict=True):
             own = self.client_bound(segment, n_clients)
-            if beyond := _beyond(vector[place], own):
+            if beyond := _beyond(entries, own):
                 why = f", an equal share of the sum's {segment.bound} for each of {n_clients} clients"
                 is_share = segment.client_bound is None and not self.sum_fits
                 raise InvalidVectorError(
@@ -242,7 +250,7 @@ class Layout:
         return shape + (b"\0" + self.agreed if self.agreed else b"")
 
 
-def _beyond(values: IntVector, bound: int) -> int:
+def _beyond(values: NDArray[np.signedinteger[Any]], bound: int) -> int:
     """Return the number of values whose absolute value exceeds a bound."""
     bound = min(bound, MAX_BOUND)
     if values.max() <= bound and values.min() >= -bound:

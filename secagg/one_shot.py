@@ -61,8 +61,7 @@ class OneShotClient(Party, Stored[OneShotState]):
     def _vector(self) -> RingVector:
         if self._kept.has_sent or self._client_input is None:
             raise LocalProtocolError("this client has sent its vector; one session sends one vector, once")
-        layout = self._config.layout
-        return RingVector.encode(layout, resolve(layout, self._client_input, len(self._config.clients)))
+        return resolve(self._config.layout, self._client_input, len(self._config.clients))
 
     def _mark_sent(self) -> None:
         self._kept.has_sent, self._client_input = True, None

@@ -12,6 +12,8 @@ from secagg.layout import IntVector, Layout, Segment
 
 Words = NDArray[np.unsignedinteger[Any]]
 
+_PACKED_AT_ONCE = 1 << 15
+
 
 class RingVector:
     """A vector with one array of words per segment. Only the low ``wire_bytes`` of a word are significant.
@@ -34,6 +36,14 @@ class RingVector:
     def encode(cls, layout: Layout, vector: IntVector) -> Self:
         """Return the ring vector of checked integers; negative ones in two's complement."""
         return cls(layout, [vector[place].astype(s.word, casting="unsafe") for s, place in layout.slices()])
+
+    def check(self, n_clients: int) -> None:
+        """Refuse a client's vector with an entry beyond the bound for one client. All bytes of its words count.
+
+        Raises:
+            InvalidVectorError: names the segment and the number of entries, never their values.
+        """
+        self.layout.check_segments([words.view(f"<i{words.itemsize}") for words in self.words], n_clients)
 
     def copy(self) -> RingVector:
         """Return a writable copy."""
@@ -101,9 +111,11 @@ def _pack(segment: Segment, words: Words) -> memoryview:
         place = np.ndarray(values.shape, values.dtype, packed.data, offset=first * entry, strides=(2 * entry,))
         place[...] = values.copy()  # between two strided arrays numpy moves at a quarter of this speed
 
-    write(0, words[::2])
-    write(1, words[1::2])
-    write(0, words.view(f"<u{size // 2}")[::4])
+    for start in range(0, segment.size, _PACKED_AT_ONCE):  # a piece that stays in the cache through all passes
+        piece = words[start : start + _PACKED_AT_ONCE]
+        write(start, piece[::2])
+        write(start + 1, piece[1::2])
+        write(start, piece.view(f"<u{size // 2}")[::4])
     return packed.data[: segment.size * entry]
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from analytic_secagg.errors import FederationError, UsageError
 from analytic_secagg.mean.participation import Participation, ParticipationLog, log_in_state, log_of_site
@@ -33,6 +30,7 @@ from secagg.committee import SealingKey
 from secagg.dp import Ledger, PrivateMeanSpec
 from secagg.dp.noisy_sum import NOISY
 from secagg.primitives.boxes import BoxKey
+from secagg.ring import RingVector
 from secagg.sessions import ClientInput
 
 WHO, BEGIN, GO_ON, TRAIN, KEY, HELP = "who", "begin", "go on", "train", "key", "help"
@@ -60,6 +58,7 @@ class MeanClient:
         ledger: the file that private means are charged to (``secagg.dp.Ledger``); None takes the site's.
 
     Example:
+        >>> import numpy as np
         >>> from analytic_secagg.mean.server import MeanRound
         >>> terms, model = MeanTerms(max_weight=9), {"w": np.zeros(2)}
         >>> nodes, states = {party: MeanClient(terms) for party in (1, 2, 3)}, {1: {}, 2: {}, 3: {}}
@@ -217,13 +216,12 @@ class MeanClient:
 
     def _vector(
         self, spec: MeanSpec | PrivateMeanSpec, before: Model, after: Model, weight: Any, metrics: Mapping[str, Any]
-    ) -> IntVector:
-        if {name: array.shape for name, array in before.items()} != {name: a.shape for name, a in after.items()}:
-            raise UsageError("the app must return arrays of the names and shapes that it was sent")
-        updates = _Updates(before, after)
+    ) -> IntVector | RingVector:
         if isinstance(spec, PrivateMeanSpec):
-            return spec.vector(updates)
-        return spec.vector(updates, weight=weight, metrics={name: metrics[name] for name in self._terms.metrics})
+            return spec.vector(after, before=before)
+        return spec.words(
+            after, before=before, weight=weight, metrics={name: metrics[name] for name in self._terms.metrics}
+        )
 
     def _open_ledger(self) -> Ledger:
         """Return the account of what this node's updates have cost, which every private mean is charged to."""
@@ -268,27 +266,6 @@ class MeanClient:
         said = session.receive(content)
         state["helper snapshot"] = session.snapshot()
         return said or b""
-
-
-class _Updates(Mapping[str, NDArray[np.float64]]):
-    """Differences of two models' arrays, each made when it is asked for.
-
-    Args:
-        before: the model that came.
-        after: the model that was trained, of the same names and shapes.
-    """
-
-    def __init__(self, before: Model, after: Model) -> None:
-        self._before, self._after = before, after
-
-    def __getitem__(self, name: str) -> NDArray[np.float64]:
-        return np.subtract(self._after[name], self._before[name], dtype=np.float64)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._before)
-
-    def __len__(self) -> int:
-        return len(self._before)
 
 
 def forget(state: State) -> None:

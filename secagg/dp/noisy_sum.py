@@ -203,7 +203,7 @@ class CentralNoisySum(ProtocolWrapper):
             return client_input
 
         def make() -> IntVector:
-            vector = resolve(self.layout, client_input, len(self.protocol.clients))
+            vector = resolve(self.layout, client_input, len(self.protocol.clients)).decode()
             self.noise.check_withheld(vector)
             return vector
 
@@ -293,7 +293,7 @@ def _noised_once(of: NoisySum, client_input: ClientInput) -> Callable[[], IntVec
         nonlocal made
         if made:
             raise LocalProtocolError("this session's noisy vector was made already; start a new session for another")
-        vector = resolve(of.layout, client_input, len(of.protocol.clients))
+        vector = resolve(of.layout, client_input, len(of.protocol.clients)).decode()
         of.noise.share.check_withheld(vector)
         made = True
         return np.add(vector, of.noise.share.draw(of.noise_entropy))

@@ -62,7 +62,6 @@ from secagg.primitives.identity import verifies
 from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.primitives.shamir import SHARE_BYTES, split
-from secagg.ring import RingVector
 from secagg.sessions import ClientInput, PartyId
 from secagg.snapshots import CLIENT, Stored, binding
 from secagg.sums import NO_SECRETS, PartySecrets
@@ -271,7 +270,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         self._own.shares |= {sender: self._open(sender, box) for sender, box in sealed.items()}
         layout = self._config.layout
         assert self._client_input is not None
-        vector = RingVector.encode(layout, resolve(layout, self._client_input, len(self._config.clients)))
+        vector = resolve(layout, self._client_input, len(self._config.clients))
         if self._identity is None:
             self._ask_consent(None)
         add_masks(vector, self._masks(), self._config.digest)

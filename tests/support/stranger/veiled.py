@@ -138,7 +138,7 @@ class VeiledClient(Party, Stored[Spoken]):
         if self._kept.has_spoken:
             raise LocalProtocolError("one session sends one vector")
         config, seed = self._config, self._entropy(32)
-        vector = RingVector.encode(config.layout, resolve(config.layout, self._client_input, len(config.clients)))
+        vector = resolve(config.layout, self._client_input, len(config.clients))
         add_masks(vector, [(seed, 1)], config.digest)
         self._kept.has_spoken = True
         return self._seal_message(
