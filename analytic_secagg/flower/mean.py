@@ -443,7 +443,8 @@ class SecureMeanMod:
             survivors, and for no identities.
         min_change: fewest clients by which the cohorts of two means may differ where they differ at all; 1 permits any
             change. None takes 3; a site's ``[journal]`` counts where it says more. Private means permit any change.
-        ledger: the file that private means are charged to; None takes that of the node's site.
+        ledger: the file that private means are charged to, of a node without a site; a node whose site's file is named
+            refuses one, since the site has its own.
 
     Example:
         >>> from flwr.clientapp import ClientApp

@@ -55,7 +55,11 @@ class MeanClient:
         min_change: fewest clients by which the cohorts of two means may differ where they differ at all; 1 permits any
             change (``ParticipationLog``). None takes 3; a site's ``[journal]`` counts where it says more. Private
             means, whose noise covers differences, permit any change.
-        ledger: the file that private means are charged to (``secagg.dp.Ledger``); None takes the site's.
+        ledger: the file that private means are charged to (``secagg.dp.Ledger``), of a node without a site; a site has
+            its own.
+
+    Raises:
+        UsageError: a ledger beside a site.
 
     Example:
         >>> import numpy as np
@@ -83,6 +87,11 @@ class MeanClient:
         min_change: int | None = None,
         ledger: Path | None = None,
     ) -> None:
+        if site is not None and ledger is not None:
+            raise UsageError(
+                "a node with a site charges private means to the ledger of its site's file alone, or two ledgers would "
+                "each hold a part of what its rows have cost: leave the ledger out of the mod, and state [privacy]"
+            )
         self._terms, self._site, self._ledger = terms, site, ledger
         self._min_change = _least_change(terms, site, min_change)
         self._policy = policy or _default_policy(terms, site)

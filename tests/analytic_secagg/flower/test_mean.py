@@ -321,6 +321,10 @@ def test_private_means_of_a_rosters_sites_are_charged_to_their_own_ledgers(trial
         assert main(["ledger", str(path)]) == 0
     privacy = MeanPrivacy(norm=2.0, epsilon=8.0, delta=1e-5, rounds=2)
     terms = MeanTerms(max_weight=1, privacy=privacy, mode=mode)
+    beside = Ledger.create(trial.folder / "beside", Ledger.open(trial.site(1) / "privacy.ledger").budget)
+    nodes = NodesInThisProcess(secure=True, terms=terms, trial=trial, ledger=beside.path)
+    assert len(trained(nodes, terms, 1, server_of(trial)).arrays) == 0, "one ledger holds: the owner's"
+    assert beside.spent() is None
     nodes = NodesInThisProcess(secure=True, terms=terms, trial=trial)
     result = trained(nodes, terms, 3, server_of(trial))
     assert {reply.error.code for reply in nodes.seen[-len(ROWS) :]} == {Refusal.DECLINED}
