@@ -48,7 +48,9 @@ from secagg.sums import NO_SECRETS, CoalitionView, PartySecrets, SumProtocol
 from secagg.wire import MessageType, Reader
 
 HOLDER_ROLE = "key holder"
-_LABEL = "public context"
+_LABELS = {False: "public context", True: "public context under masks"}
+"""What a key holder signs, by whether the vectors are masked: under masks it asks nobody's consent to a total."""
+
 _CONFIRMS = (
     "  the key holder can confirm a guess of a client's whole vector: how CKKS' encoding rounded it stays in the sum's "
     "noise (bfv and masks prevent it)"
@@ -132,7 +134,7 @@ class Encrypted(Encoder):
         check_min_survivors(config.survivors_needed, config.clients)
         _ = self.cipher(config)
         # Before TenSEAL's parser sees a byte of it: a context may have come by way of the server.
-        self._check_signature(config.session_id)
+        self._check_signature(config)
         load_public(self.parameters, self.public_context)
 
     def vector_bytes(self, config: EncodedSum) -> int:
@@ -233,7 +235,7 @@ class Encrypted(Encoder):
         )
         return f"  public context {fingerprint(self.public_context).hex()[:16]}..., {origin}"
 
-    def _check_signature(self, session_id: bytes) -> None:
+    def _check_signature(self, config: EncodedSum) -> None:
         if not self.holder_identity and not self.signature:
             return
         if len(self.holder_identity) != IDENTITY_BYTES:
@@ -241,11 +243,11 @@ class Encrypted(Encoder):
                 f"a signed context needs the key holder's identity, an Ed25519 public key of {IDENTITY_BYTES} bytes "
                 "from the operator"
             )
-        signed = _statement(self.public_context, self.parameters, session_id, self.key_holder)
-        if not is_signed(self.holder_identity, self.signature, _LABEL, *signed):
+        signed = _statement(self.public_context, self.parameters, config.session_id, self.key_holder)
+        if not is_signed(self.holder_identity, self.signature, _LABELS[config.MASKED], *signed):
             raise ConfigurationError(
                 f"the public context is not signed by key holder {self.key_holder} for this session: somebody swapped "
-                "the key, or the signature is of another session; encrypt nothing under it, and ask the operator"
+                "the key, or the signature is of another session or mode; encrypt nothing under it, and ask the operator"
             )
 
 
@@ -323,7 +325,12 @@ def encrypted(
     keys, signature = generate_contexts(chosen), b""
     if identity is not None:
         signature = sign_context(
-            identity, keys.public_context, parameters=chosen, session_id=protocol.session_id, key_holder=holder
+            identity,
+            keys.public_context,
+            parameters=chosen,
+            session_id=protocol.session_id,
+            key_holder=holder,
+            masked=protocol.MASKED,
         )
     encoder = Encrypted(
         parameters=chosen,
@@ -380,6 +387,7 @@ def sign_context(
     parameters: EncryptionParameters,
     session_id: bytes,
     key_holder: PartyId,
+    masked: bool = False,
 ) -> bytes:
     """Sign a public context for one session, as the key holder.
 
@@ -389,11 +397,12 @@ def sign_context(
         parameters: scheme, ring and moduli.
         session_id: id of the session.
         key_holder: number of the key holder.
+        masked: whether for a masked sum. A signature for one kind is refused by the other.
 
     Returns:
         The Ed25519 signature, 64 bytes.
     """
-    return identity.sign(_LABEL, *_statement(public_context, parameters, session_id, key_holder))
+    return identity.sign(_LABELS[masked], *_statement(public_context, parameters, session_id, key_holder))
 
 
 def _statement(
