@@ -247,7 +247,7 @@ class Encrypted(Encoder):
         if not is_signed(self.holder_identity, self.signature, _LABELS[config.MASKED], *signed):
             raise ConfigurationError(
                 f"the public context is not signed by key holder {self.key_holder} for this session: somebody swapped "
-                "the key, or the signature is of another session or mode; encrypt nothing under it, and ask the operator"
+                "the key, or it signed for another session or mode; encrypt nothing under it, and ask the operator"
             )
 
 

@@ -131,6 +131,7 @@ class Attack(ABC):
         unit: whom it learns something about.
         limit: which number of a total or a model an owner may limit; None where such numbers are reported only.
         if_open: what to say of a mode that promises nothing against it and in which it wins.
+        made: what an attack that makes totals of its own is about, in the words of a report.
     """
 
     name: str
@@ -141,6 +142,7 @@ class Attack(ABC):
     unit: Unit = Unit.SITE
     limit: Limit | None = None
     if_open: str = ""
+    made: str = "total of {clients} clients under a crafted map"
 
     def expected(self, mode: Mode | None) -> Expectation | None:
         """Return what must come of it in a mode, or, for no mode, of totals; None where it does not apply."""

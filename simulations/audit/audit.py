@@ -287,7 +287,7 @@ class _Rehearsal:
             self.report.checks.append(_checked(column))
 
     def _of_own_totals(self) -> None:
-        """Play the attacks that make totals of their own, such as those under a crafted map."""
+        """Play the attacks that make totals of their own, such as those under a crafted map, or means."""
         for attack in self.attacks:
             if isinstance(attack, ExposureAttack) or (expectation := attack.expected(None)) is None:
                 continue
@@ -295,7 +295,7 @@ class _Rehearsal:
             self._add(
                 attack,
                 _rule_of(expectation, None),
-                exposure=f"total of {self.settings.clients} clients under a crafted map",
+                exposure=attack.made.format(clients=self.settings.clients),
                 kind=Kind.TOTALS,
                 rows=self.settings.clients * self.settings.rows_per_client,
                 play=partial(attack.play, self.bench, None, self.settings.trials),
