@@ -32,6 +32,7 @@ from secagg.dp.noisy_sum import NOISY
 from secagg.primitives.boxes import BoxKey
 from secagg.ring import RingVector
 from secagg.sessions import ClientInput
+from secagg.sums import Consent
 
 WHO, BEGIN, GO_ON, TRAIN, KEY, HELP = "who", "begin", "go on", "train", "key", "help"
 """Stages of a round: who a node is in the roster, the first message of a client, any later one that is not the one with
@@ -199,17 +200,22 @@ class MeanClient:
 
     def _session(self, state: State, contribution: ClientInput) -> ClientSession:
         plan, _, sum_ = self._sum(state["plan"])
-        names = dict(zip(sum_.clients, plan.members, strict=True))
+        identity = None if self._site is None or self._site.client is None else self._site.client.identity
+        secrets = PartySecrets(identity=identity, consent=self._consent(plan, state))
+        return sum_.client(state["party"], contribution, secrets=secrets)
 
-        def consent(_: SumProtocol, survivors: tuple[PartyId, ...] | None, fingerprints: object) -> None:
+    def _consent(self, plan: MeanPlan, state: State) -> Consent:
+        """Return what logs a mean's survivors before they are signed or, by a helper, unmasked; or refuses them."""
+
+        def consent(sum_: SumProtocol, survivors: tuple[PartyId, ...] | None, fingerprints: object) -> None:
             if survivors is not None:
+                names = dict(zip(sum_.clients, plan.members, strict=True))
                 with self._log(state) as log:
                     this = self._participation(plan, [names[party] for party in survivors])
                     log.check(this, has_begun=True)
                     log.note(this)
 
-        identity = None if self._site is None or self._site.client is None else self._site.client.identity
-        return sum_.client(state["party"], contribution, secrets=PartySecrets(identity=identity, consent=consent))
+        return consent
 
     def _go_on(self, content: bytes, state: State, contribution: ClientInput) -> bytes:
         session = self._session(state, contribution)
@@ -264,11 +270,12 @@ class MeanClient:
         return SealingKey.signed(self._helpers[0].identity, key.public).to_bytes()
 
     def _help(self, plan: bytes, party: PartyId, content: bytes, state: State) -> bytes:
-        _, _, sum_ = self._sum(plan)
+        said, _, sum_ = self._sum(plan)
         number, secrets = party, PartySecrets(boxes=BoxKey(state["box"]))
         if self._site is not None:
             own = self._helpers[0]
-            number, secrets = own.party, replace(secrets, identity=own.identity)
+            number, consent = own.party, self._consent(said, state)
+            secrets = replace(secrets, identity=own.identity, consent=consent)
         session = sum_.helper(number, secrets=secrets)
         if state["helper snapshot"]:
             session.restore(state["helper snapshot"])
