@@ -270,11 +270,11 @@ class MeanClient:
         return SealingKey.signed(self._helpers[0].identity, key.public).to_bytes()
 
     def _help(self, plan: bytes, party: PartyId, content: bytes, state: State) -> bytes:
-        said, _, sum_ = self._sum(plan)
+        agreed, _, sum_ = self._sum(plan)
         number, secrets = party, PartySecrets(boxes=BoxKey(state["box"]))
         if self._site is not None:
             own = self._helpers[0]
-            number, consent = own.party, self._consent(said, state)
+            number, consent = own.party, self._consent(agreed, state)
             secrets = replace(secrets, identity=own.identity, consent=consent)
         session = sum_.helper(number, secrets=secrets)
         if state["helper snapshot"]:
