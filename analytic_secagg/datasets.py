@@ -17,7 +17,7 @@ from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
 from analytic.shape_repr import shape_html, shape_repr
 from analytic.statistics import UNKNOWN
-from analytic_secagg.doubts import of_balance, of_features, of_spelling, of_targets, of_test
+from analytic_secagg.doubts import of_balance, of_features, of_spelling, of_targets, of_telling, of_test
 from analytic_secagg.errors import DataError, UsageError
 from analytic_secagg.spelling import tidy
 
@@ -134,10 +134,12 @@ class Dataset:
     @property
     def doubts(self) -> tuple[str, ...]:
         """What rows may have been meant as, where they are taken otherwise, and test rows that test nothing."""
+        names = [self.column(place) for place in range(self.n_features)]
         return (
             *of_targets("y_train", self.y_train, self.y_test),
             *of_spelling(self.classes),
-            *of_features([self.column(place) for place in range(self.n_features)], self.x_train),
+            *of_features(names, self.x_train),
+            *(of_telling(names, self.x_train, self.y_train) if self.columns else ()),
             *of_test(self.x_train, self.x_test),
             *of_balance(self.y_test),
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from analytic_secagg.console.arguments import file
 from analytic_secagg.console.declaration import Command, option
+from analytic_secagg.doubts import of_telling
 from analytic_secagg.errors import DataError, OutputError
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.reading import Reading
@@ -53,6 +54,8 @@ def _schema(options: SchemaOptions) -> int:
     try:
         columns = TableSchema.read(schema)
         rows = columns.rows(options.table, Reading.read(reading))
+        for doubt in of_telling(columns.features, rows.features, rows.targets):
+            print(f"  {doubt}")
         print(f"read so: {len(rows)} rows of {rows.features.shape[1]} features")
     except (DataError, SiteFileError) as error:
         print(f"to be mended before it can be read: {error}")

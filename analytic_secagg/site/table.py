@@ -44,7 +44,8 @@ class Column(StrictModel):
         categories: of a text, in a fixed order: a column of zeros and ones each; of a target they are the classes.
             Empty for numbers.
         missing: what becomes of a missing value: ``refuse`` the table, put this number in its place, or ``flag``: 0,
-            and 1 in a column beside it (for a text: 0 in the columns of all its categories).
+            and 1 in a column beside it (for a text: 0 in the columns of all its categories); ``leave out`` is of a
+            target alone: its row teaches nothing, and is none.
         scale: numbers are divided by 2^scale, which loses nothing and brings columns of all sizes into one format.
         offset: is taken off numbers before they are scaled: a public round number for columns that differ by little
             beside their size, such as years, whose deviation a format would lose. A flagged missing value becomes 0.
@@ -55,7 +56,7 @@ class Column(StrictModel):
 
     role: Literal["feature", "target", "weight"] = "feature"
     categories: Categories = ()
-    missing: Literal["refuse", "flag"] | float = "refuse"
+    missing: Literal["refuse", "flag", "leave out"] | float = "refuse"
     scale: int = Field(default=0, ge=-60, le=60)
     offset: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     unit: str = ""
@@ -75,8 +76,10 @@ class Column(StrictModel):
             raise ValueError("texts with categories have no unit and no range; take them away")
         if len(self.range) != 2 or not self.range[0] < self.range[1]:
             raise ValueError("range is two numbers, the least and the largest; correct it")
-        if self.role == "target" and self.missing != "refuse":
-            raise ValueError('a row without its target teaches nothing: leave missing = "refuse" and drop such rows')
+        if self.missing not in ("refuse", "leave out") if self.role == "target" else self.missing == "leave out":
+            raise ValueError(
+                'a row without its target teaches nothing: its missing is "refuse" or "leave out", and only a target\'s'
+            )
         if self.role == "weight" and (self.categories or self.scale or self.missing == "flag"):
             raise ValueError("a weight is a whole number as it is: leave categories, scale and flag out")
         return self
@@ -201,6 +204,10 @@ class TableSchema(StrictModel):
         }
         features, targets = np.column_stack(parts["feature"]), np.column_stack(parts["target"])
         weights = next(iter(parts["weight"]), None)
+        if not (
+            there := ~np.isnan(np.column_stack([columns[name] for name, _ in self._of("target")])).any(axis=1)
+        ).all():
+            features, targets, weights = features[there], targets[there], None if weights is None else weights[there]
         if not (np.isfinite(features).all() and np.isfinite(targets).all()):
             raise DataError(
                 f"{source} needs numbers that are finite once they are scaled, and some are not: correct them, or "
@@ -255,6 +262,7 @@ class TableSchema(StrictModel):
                 f"{int(is_missing.sum())} of {len(values)} rows. Repair the table or leave these rows out of it"
                 + (f"; {at_end}" if at_end else "")
                 + (f"; or {schema}" if column.role == "feature" else "")
+                + ('; or all sites agree on missing = "leave out" for it' if column.role == "target" else "")
             )
         if (is_outside := column.is_outside(values)).any():
             raise DataError(
