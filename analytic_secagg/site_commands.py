@@ -19,7 +19,7 @@ from analytic_secagg.configurations import configuration_digest, described
 from analytic_secagg.console.arguments import file, natural, whole
 from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.console.findings import Finding, Mark, print_report
-from analytic_secagg.datasets import BUNDLED
+from analytic_secagg.datasets import BUNDLED, Dataset, bundled
 from analytic_secagg.dry_run import DryRun, link
 from analytic_secagg.errors import UsageError
 from analytic_secagg.flower.trial import app_settings
@@ -34,6 +34,7 @@ from analytic_secagg.site.profile import FEW_ROWS, columns_of, oddities
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
+from analytic_secagg.site.source import sourced
 from analytic_secagg.site.table import TableSchema
 from analytic_secagg.site_checks import NEEDED_TO_SERVE, agreed_in_words, findings_of, spent_in_words
 from analytic_secagg.trial import MIN_SITES
@@ -55,6 +56,25 @@ class TrialOptions(FolderOptions):
     sites: int = option("clients", partial(whole, at_least=MIN_SITES), default=5, metavar="N")
     helpers: int = option("committee helpers", natural, default=2, metavar="N")
     dataset: str = option("whose rows", default="digits", choices=tuple(BUNDLED))
+    data: Path | None = option(
+        "a table, in place of a data set: its rows are dealt to the sites", file, default=None, metavar="FILE"
+    )
+    columns: Path | None = option("the schema of the table", file, default=None, metavar="FILE.toml")
+    reading: Path | None = option(
+        "a file with the section [client.reading]: how the table is written", file, default=None, metavar="FILE.toml"
+    )
+
+    def __post_init__(self) -> None:
+        if (self.data is None) != (self.columns is None) or (self.reading and not self.data):
+            raise UsageError("--data needs --columns, the table's schema, and --reading goes with both; give all")
+
+    def rows(self) -> Dataset:
+        """Return the rows that are dealt.
+
+        Raises:
+            UsageError, analytic_secagg.errors.DataError: they cannot be read.
+        """
+        return bundled(self.dataset) if self.data is None else sourced(self.data, self.columns, self.reading)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

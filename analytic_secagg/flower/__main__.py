@@ -11,7 +11,6 @@ from typing import Any
 from analytic_secagg.console.arguments import file
 from analytic_secagg.console.command_line import Program, run_line
 from analytic_secagg.console.declaration import Command, option
-from analytic_secagg.datasets import bundled
 from analytic_secagg.errors import UsageError
 from analytic_secagg.flower.trial import app_settings, check_address, copy_template, make_trial
 from analytic_secagg.server.run_settings import overrides
@@ -46,7 +45,7 @@ def _app(options: FolderOptions) -> int:
 def _trial(options: FlowerTrialOptions) -> int:
     make_trial(
         options.folder,
-        bundled(options.dataset),
+        options.rows(),
         n_sites=options.sites,
         n_helpers=options.helpers,
         address=options.address,
@@ -77,6 +76,8 @@ COMMANDS: tuple[Command[Any], ...] = (
       five sites with the digits data set; two of them are helpers too, one is the key holder
   analytic-secagg flower trial small --sites 4 --helpers 0 --dataset breast_cancer --address 127.0.0.1:9000
       four sites with other rows, no committee, and a SuperLink on another port
+  analytic-secagg flower trial trial --data heart.csv --columns columns.toml --reading reading.toml
+      five sites with the rows of a table; the command schema drafts the other two files
 """,
         options=FlowerTrialOptions,
         run=_trial,

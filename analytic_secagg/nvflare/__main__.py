@@ -12,7 +12,6 @@ from typing import Any
 from analytic_secagg.console.arguments import file, whole
 from analytic_secagg.console.command_line import Program, run_line
 from analytic_secagg.console.declaration import Command, option
-from analytic_secagg.datasets import bundled
 from analytic_secagg.nvflare.job import read_job, write_job
 from analytic_secagg.nvflare.kit import close_kit
 from analytic_secagg.nvflare.trial import make_trial
@@ -51,7 +50,7 @@ class KitOptions:
 def _trial(options: NVFlareTrialOptions) -> int:
     make_trial(
         options.folder,
-        bundled(options.dataset),
+        options.rows(),
         n_sites=options.sites,
         n_helpers=options.helpers,
         port=options.port,

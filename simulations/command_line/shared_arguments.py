@@ -14,13 +14,12 @@ from analytic.row_format import RowFormat
 from analytic.scaling import Agreement
 from analytic_secagg.console.arguments import file, items, number
 from analytic_secagg.console.declaration import option
-from analytic_secagg.datasets import BUNDLED, FETCHED, Dataset, as_float, bundled, load_npz, own_split
+from analytic_secagg.datasets import BUNDLED, FETCHED, Dataset, bundled, load_npz, own_split
 from analytic_secagg.errors import DataError, UsageError
 from analytic_secagg.modes import MODES, choose_modes
-from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.reading import Reading
 from analytic_secagg.site.schema_draft import draft
-from analytic_secagg.site.source import read_rows
+from analytic_secagg.site.source import sourced
 from analytic_secagg.site.strict_models import validated
 from analytic_secagg.site.table import TableSchema
 from analytic_secagg.site.table_files import is_table
@@ -140,27 +139,6 @@ def without_offsets(data: Dataset, offsets: Iterable[tuple[str, float]]) -> Data
 
 def _is_function(place: Path) -> bool:
     return ":" in str(place) and place.suffix != ".npz" and not is_table(str(place))
-
-
-def sourced(place: Path, columns: Path | None, reading: Path | None = None) -> Dataset:
-    """Return the rows of a table or function, a fifth of them (drawn with a fixed seed) for testing.
-
-    Raises:
-        analytic_secagg.errors.DataError: it does not give what the schema says.
-        UsageError: a schema or a reading that cannot be.
-    """
-    try:
-        schema = None if columns is None else TableSchema.read(columns)
-        own = None if reading is None else Reading.read(reading)
-    except SiteFileError as error:
-        raise UsageError(str(error)) from error
-    rows = read_rows(str(place), columns=schema, reading=own)
-    features, targets = rows.features, rows.targets
-    if schema is None:
-        features = as_float(features)
-        targets = targets.reshape(len(targets), -1) if targets.dtype.kind == "f" else targets
-    known = {} if schema is None else {"classes": schema.classes, "columns": schema.features}
-    return own_split(place.stem, features, targets, weights=rows.weights, **known)
 
 
 def guessed(place: Path, target: str) -> Dataset:
