@@ -457,6 +457,12 @@ class _Drafted:
         few = [text for text in self.categories if 0 < spelt[loose(text)] < FEW_ROWS]
         if self.kind == "categories" and few:
             yield f"{self.name}: fewer than {FEW_ROWS} rows each have {', '.join(few)}; recode them, or leave them out"
+        scarce = [text for text in self.categories if FEW_ROWS <= spelt[loose(text)] < 2 * FEW_ROWS]
+        if self.is_target and self.kind == "categories" and scarce:
+            yield (
+                f"{self.name}: fewer than {2 * FEW_ROWS} rows each have {', '.join(scarce)}, and a total of fewer than "
+                f"{FEW_ROWS} is refused, as where some are kept for judging; join classes, if so"
+            )
         if self.is_target and self.lacks:
             n_missing = len(self.cells) - len(self.numbers) - self.texts.total()
             yield f"{self.name}: missing in {n_missing} of {len(self.cells)} rows, which are left out; ask why it is"

@@ -293,6 +293,15 @@ def test_rows_without_a_target_are_left_out_where_all_agreed(tmp_path: Path) -> 
             Column(role=role, missing="leave out")
 
 
+def test_a_class_of_few_rows_is_said_before_a_run_refuses_it(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(
+        "x,stage\n" + "".join(f"{n}.5,{'rare' if n < 6 else n % 2}\n" for n in range(60))
+    )
+    assert any(
+        "fewer than 10 rows each have rare, and a total" in one for one in draft(tmp_path / "rows.csv", "stage").notes
+    )
+
+
 @pytest.mark.parametrize("name", ["id", "Patient ID", "record_id", "Fall-Nr.", "MRN"])
 def test_columns_that_number_people_by_their_name_are_left_out(name: str, tmp_path: Path) -> None:
     repeated = "".join(f"{n // 3},{row}\n" for n, row in enumerate(ROWS.splitlines()))
