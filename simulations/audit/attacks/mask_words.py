@@ -16,7 +16,7 @@ from secagg.sums import Upload
 from simulations.audit.attack import FEW_CLIENTS, MASKED, PROBE, Expectation, SentAttack
 from simulations.audit.attacks.distinguishing import p_value
 from simulations.audit.evaluate import Score
-from simulations.audit.view import SERVER_ALONE, record_sum
+from simulations.audit.view import record_sum
 from simulations.audit.workbench import Bench, Run
 
 WORD = 8
@@ -84,7 +84,7 @@ class MaskWords(SentAttack):
 
 def _masks(run: Run) -> Iterator[RingVector]:
     _, recorded = run
-    seen = recorded.view(SERVER_ALONE)
+    seen = recorded.seen
     for party, vector in recorded.inputs.items():
         if (data := seen.vector_bytes(party)) is not None:
             mask = RingVector.from_bytes(recorded.protocol.layout, data).copy()

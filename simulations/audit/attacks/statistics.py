@@ -57,7 +57,7 @@ def _likeliest(truth: Truth) -> float:
 
 LABEL_HISTOGRAM = ReadingAttack(
     name="label_histogram",
-    title="How many rows of each class a client holds",
+    title="How many rows of each class there are",
     explanation=(
         "From the two matrices that a closed form needs (G and H), one product gives the number of rows of every "
         "class. Success: all classes of a client right. Chance: the likeliest histogram, guessed by somebody who knows "
@@ -84,7 +84,7 @@ CLASS_MEANS = ReadingAttack(
 
 LONE_ROWS = ReadingAttack(
     name="lone_rows",
-    title="A row that is the only one of its class at a client",
+    title="A row that is the only one of its class",
     explanation=(
         "Where a client holds a single row of a class, the sum of that class is the row itself, picture and all. "
         "Success: the row, every number exact. Chance: naming one row of that class out of the pool of all rows."

@@ -126,7 +126,6 @@ WRONG = {
     "compare --epsilon 1 --ridge cv": "--ridge",
     "compare --epsilon 1 --ri 1": "--ri",
     "audit --attacks magic": "--attacks",
-    "audit --coalitions 7": "--coalitions",
     "audit --epsilon much": "--epsilon",
     "audit --limit rows=1": "--limit",
     "parameters --clients 10 --corruption 0.6 --dropout 0.6": "safely",
