@@ -13,12 +13,13 @@ multiple of P where sums are taken modulo it. A row of several wrong ones passes
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import blas
 from threadpoolctl import threadpool_info
 
 from analytic.errors import WrongProductError
@@ -135,18 +136,23 @@ def _factors(n: int) -> NDArray[np.float64]:
 def _add_gram(total: NDArray[Any], block: NDArray[Any]) -> NDArray[Any]:
     single = total.dtype == np.float32
     if _syrk_works(single):
-        added: NDArray[Any] = (blas.ssyrk if single else blas.dsyrk)(1.0, block.T, beta=1.0, c=total, overwrite_c=True)
+        added: NDArray[Any] = _syrk(single)(1.0, block.T, beta=1.0, c=total, overwrite_c=True)
     else:
-        multiply = blas.sgemm if single else blas.dgemm
+        multiply = scipy.linalg.blas.sgemm if single else scipy.linalg.blas.dgemm
         added = multiply(1.0, block.T, block.T, trans_b=True, beta=1.0, c=total, overwrite_c=True)
     return added
+
+
+def _syrk(single: bool) -> Callable[..., NDArray[Any]]:
+    found: Callable[..., NDArray[Any]] = scipy.linalg.blas.ssyrk if single else scipy.linalg.blas.dsyrk
+    return found
 
 
 @lru_cache(maxsize=2)
 def _syrk_works(single: bool) -> bool:
     """Whether ``syrk`` is right for one block here; where it is not, twice the work goes to ``gemm``."""
     block = np.random.default_rng(0).integers(0, 2, size=(96, 200)).astype(np.float32 if single else np.float64)
-    found = (blas.ssyrk if single else blas.dsyrk)(1.0, block.T)
+    found = _syrk(single)(1.0, block.T)
     whole = block.astype(np.int64)
     return np.array_equal(np.triu(found), np.triu(whole.T @ whole))
 

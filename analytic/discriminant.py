@@ -154,7 +154,7 @@ class LDA(AFL):
         if found.rank < np.count_nonzero(joint.diagonal() + (self.ridge > 0)):
             raise NotPositiveDefiniteError(
                 "within every class one column follows from the others, so that no covariance can be inverted: use a "
-                "ridge above 0, or more rows"
+                "ridge above 0, or more rows, or leave out columns that follow from others, such as a last category's"
             )
         weights = np.zeros(shape)
         weights[:d, held] = np.ldexp(found.weights[:d], bits)

@@ -5,9 +5,10 @@ A saved model is one safetensors file. Its arrays are the model's, bit for bit, 
 
     {"version", "learner", "configuration", "conditioning", "classes", "arrays": {name: SHA-256}, "sha256"}
 
-The description names each array by its digest and carries a digest of itself, so a file that is damaged, cut off or
-mixed up from two is refused. Digests do not tell who wrote a model: whoever can write the file can write a new one.
-A file is put in place in one step, so what lies there is always one whole model.
+and "features", the names of the columns, where somebody gave them. The description names each array by its digest and
+carries a digest of itself, so a file that is damaged, cut off or mixed up from two is refused. Digests do not tell who
+wrote a model: whoever can write the file can write a new one. A file is put in place in one step, so what lies there is
+always one whole model.
 
 A float of the description is the shortest decimal that reads back as the same float64.
 """
@@ -110,11 +111,13 @@ class SavedModel:
         learner: the closed form with its configuration.
         model: its model, with the same bytes as the one that was saved.
         classes: what labels 0, 1, ... stand for, or None.
+        features: the names of the columns of a feature row, or None.
     """
 
     learner: AnalyticLearner[Any]
     model: Any
     classes: tuple[str | int, ...] | None = None
+    features: tuple[str, ...] | None = None
 
 
 MAX_ENTRIES = 2**28
@@ -133,6 +136,7 @@ def model_to_bytes(
     model: Any,
     *,
     classes: Sequence[str | int] | None = None,
+    features: Sequence[str] | None = None,
     with_totals: bool = False,
 ) -> bytes:
     """Return a model as the bytes of its file; equal models have equal bytes.
@@ -143,12 +147,13 @@ def model_to_bytes(
         learner: the closed form with its configuration.
         model: its model.
         classes: what labels 0, 1, ... stand for.
+        features: the names of the columns of a feature row, in their order, for whoever predicts with it.
         with_totals: whether FedHiP's total of all clients goes along, with which a client personalises. Who reads such
             a file can take its own part off the total: give it to nobody but clients that may have totals.
 
     Raises:
         SpecificationError: a learner that is not one of ``LEARNERS`` and has no entry point, classes that are no
-            strings or integers, or more or fewer than the learner has.
+            strings or integers, or more or fewer classes or features than the learner has.
         ModelFileError: the model holds NaN or infinity.
     """
     storable: Any = learner
@@ -162,6 +167,11 @@ def model_to_bytes(
         raise SpecificationError(
             f"{learner.name} has {storable.n_targets} classes and needs a name for each, not {len(classes)}; give them "
             "in the order of the labels, or none"
+        )
+    if features is not None and len(features) != storable.n_features:
+        raise SpecificationError(
+            f"{learner.name} has {storable.n_features} features and needs a name for each, not {len(features)}; give "
+            "them in the order of the columns, or none"
         )
     parts: Parts = storable.take_apart(model)
     parts.check_finite()
@@ -180,6 +190,8 @@ def model_to_bytes(
         "conditioning": parts.conditioning,
         "classes": None if classes is None else [_class_to_json(value) for value in classes],
     }
+    if features is not None:
+        description["features"] = list(features)
     return FILE.to_bytes(arrays, description)
 
 
@@ -211,8 +223,17 @@ def model_from_bytes(content: bytes, *, source: str = "the model") -> SavedModel
     except (AnalyticError, *UNUSABLE) as error:
         raise ModelFileError(f"{source}: what it holds makes no model of {learner.name}: {error}") from error
     parts.check_all_taken()
-    classes = description["classes"]
-    return SavedModel(learner=learner, model=model, classes=None if classes is None else tuple(classes))
+    classes, features = description["classes"], description.get("features")
+    if features is not None and len(features) != getattr(learner, "n_features", None):
+        raise ModelFileError(
+            f"{source} must name each of its features, and names {len(features)}; save the model again"
+        )
+    return SavedModel(
+        learner=learner,
+        model=model,
+        classes=None if classes is None else tuple(classes),
+        features=None if features is None else tuple(features),
+    )
 
 
 def names_in(content: bytes, *, source: str = "the model") -> tuple[str, ...]:
@@ -255,6 +276,7 @@ def save_model(
     model: Any,
     *,
     classes: Sequence[str | int] | None = None,
+    features: Sequence[str] | None = None,
     with_totals: bool = False,
 ) -> None:
     """Write a model into the file ``path`` in one step: what was there stays until the new one is whole.
@@ -264,7 +286,8 @@ def save_model(
     Raises:
         SpecificationError, ModelFileError: as ``model_to_bytes``, or the file cannot be written; what was there stays.
     """
-    path, content = Path(path), model_to_bytes(learner, model, classes=classes, with_totals=with_totals)
+    path = Path(path)
+    content = model_to_bytes(learner, model, classes=classes, features=features, with_totals=with_totals)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -485,8 +508,12 @@ def _stated(description: Mapping[str, Any], source: str) -> Mapping[str, Any]:
             "configuration": dict(),
             "conditioning": dict(),
             "classes": None | list(),
-        }:
+        } if _are_names(description.get("features", [])):
             return description
     raise ModelFileError(
         f"{source} must state the learner, its configuration, conditioning, classes and arrays; save the model again"
     )
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)

@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
 from analytic.row_format import FloatMatrix
@@ -123,7 +123,7 @@ def solve_noisy(
     gram, cross = _checked(gram, cross)
     penalty = noise_ridge(sigma_gram, len(gram), factor=factor) + ridge
     with one_blas_thread():
-        values, vectors = eigh((gram + gram.T) / 2.0)
+        values, vectors = scipy.linalg.eigh((gram + gram.T) / 2.0)
         shifted = shrunk(values, noise_ridge(sigma_gram, len(gram))) + penalty
         if shifted.min(initial=math.inf) <= 0:
             raise NotPositiveDefiniteError(

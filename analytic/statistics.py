@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from analytic.checked_products import GramSum, check_product, digit_product
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat, refuse_mask
 from analytic.shape_repr import shape_repr
 from analytic.total_check import check_statistics, checked_count, count_segment, too_many_rows
+from analytic.triangles import SQUARE, mirrored, symmetric, to_integers, write_triangle
 from analytic.whole_numbers import settle_whole_numbers
 
 IntMatrix = NDArray[np.int64]
@@ -31,8 +32,6 @@ BLOCK_ROWS = 1024
 """Rows multiplied at a time, so that memory does not grow with the number of rows."""
 HALF = MAX_BITS // 2
 """Bits of half a unit: 1 024 products of halves add up exactly in float64."""
-SQUARE = 64
-"""Entries of a side of the squares in which a triangle is converted and mirrored, so that caches hold them."""
 APPENDED_TARGETS = 32
 """Up to so many targets stand beside the features in one product; more of them get a cheaper product of their own."""
 
@@ -161,12 +160,12 @@ class StatisticsSpec:
             raise too_many_rows(statistics.count, self.max_rows)
         vector = np.empty(sum(size for _, size, _ in self.segments), dtype=np.int64)
         gram, cross, *targets, count = self._split(vector)
-        _write_triangle(statistics.gram, gram)
+        write_triangle(statistics.gram, gram)
         cross[:], count[:] = statistics.cross.ravel(), statistics.count
         if statistics.target_sum is not None:
             targets[0][:] = statistics.target_sum
         if statistics.target_gram is not None:
-            _write_triangle(statistics.target_gram, targets[1])
+            write_triangle(statistics.target_gram, targets[1])
         return vector
 
     def from_vector(self, vector: IntVector) -> Statistics:
@@ -179,11 +178,11 @@ class StatisticsSpec:
         count = checked_count(vector, self, self.max_rows)
         gram, cross, *targets, _ = self._split(vector)
         return Statistics(
-            gram=_symmetric(gram, d),
+            gram=symmetric(gram, d),
             cross=cross.reshape(d, c).copy(),
             count=count,
             target_sum=targets[0].copy() if len(targets) > 0 else None,
-            target_gram=_symmetric(targets[1], c) if len(targets) > 1 else None,
+            target_gram=symmetric(targets[1], c) if len(targets) > 1 else None,
         )
 
     def check_total(self, total: Statistics, survivors: int) -> None:
@@ -372,16 +371,17 @@ class _Accumulator:
         self._count += len(features)
 
     def finish(self) -> Statistics:
-        gram, cross = self._moved()
+        """Return the sums; the accumulator is used up."""
+        gram, cross = self._moved(is_last=True)
         return Statistics(
-            gram=_mirrored(gram),
+            gram=mirrored(gram),
             cross=np.ascontiguousarray(cross.T),
             count=self._count,
             target_sum=self._target_sum,
             target_gram=self._target_gram,
         )
 
-    def _add_targets(self, goals: FloatMatrix | csr_array) -> None:
+    def _add_targets(self, goals: FloatMatrix | scipy.sparse.csr_array) -> None:
         if self._target_sum is not None:
             self._target_sum += goals.sum(axis=0).astype(np.int64)
         if self._target_gram is not None:
@@ -412,7 +412,7 @@ class _Accumulator:
         if count > spec.max_rows:
             raise too_many_rows(count, spec.max_rows)
 
-    def _goals(self, targets: NDArray[Any], place: slice) -> FloatMatrix | csr_array:
+    def _goals(self, targets: NDArray[Any], place: slice) -> FloatMatrix | scipy.sparse.csr_array:
         if targets.ndim == 2:
             goals = self._quantised(self._spec.target_format, targets, place)
             if self._spec.target_format == LABELS and _soft_rows(targets[place]):
@@ -425,7 +425,7 @@ class _Accumulator:
             return one_hot(targets[place], self._spec.n_targets)
         labels = targets[place].astype(np.intp)
         n = len(labels)
-        return csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, self._spec.n_targets))
+        return scipy.sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, self._spec.n_targets))
 
     def _quantised(
         self, row_format: RowFormat, values: NDArray[Any], place: slice, out: FloatMatrix | None = None
@@ -442,10 +442,17 @@ class _Accumulator:
             self._float_cross, self._float_rows = None, 0
         self._float_rows += n_rows
 
-    def _moved(self) -> tuple[IntMatrix, IntMatrix]:
+    def _moved(self, *, is_last: bool = False) -> tuple[IntMatrix, IntMatrix]:
         """Return the sums in int64; of the Gram the lower triangle alone, which the upper one is copied from."""
         self._product.check()
         d, c, lower = self._spec.n_features, self._spec.n_targets, self._product.matrix.T
+        beside = lower[d:, :d] if self._appended else self._float_cross
+        cross = np.zeros((c, d), dtype=np.int64) if beside is None else beside.astype(np.int64)
+        self._float_cross = None
+        if self._cross is not None:
+            cross += self._cross
+        if is_last and self._gram is None and not self._appended:
+            return to_integers(lower), cross
         gram = np.empty((d, d), dtype=np.int64) if self._gram is None else self._gram
         for start in range(0, d, SQUARE):
             stop = min(start + SQUARE, d)
@@ -453,12 +460,10 @@ class _Accumulator:
                 gram[start:stop, :stop] = lower[start:stop, :stop]
             else:
                 gram[start:stop, :stop] += lower[start:stop, :stop].astype(np.int64)
-        beside = lower[d:, :d] if self._appended else self._float_cross
-        cross = np.zeros((c, d), dtype=np.int64) if beside is None else beside.astype(np.int64)
-        return gram, cross if self._cross is None else self._cross + cross
+        return gram, cross
 
 
-def _cross(goals: FloatMatrix | csr_array, rows: FloatMatrix) -> FloatMatrix:
+def _cross(goals: FloatMatrix | scipy.sparse.csr_array, rows: FloatMatrix) -> FloatMatrix:
     """Y^T X of one block, shape (c, d)."""
     found: FloatMatrix = goals.T @ rows
     if isinstance(goals, np.ndarray):  # a product with a sparse matrix is scipy's own
@@ -508,38 +513,5 @@ def bits_of_squares(n_rows: int) -> int:
     return (INT64_MAX.bit_length() - n_rows.bit_length()) // 2
 
 
-def _write_triangle(matrix: IntMatrix, triangle: IntVector) -> None:
-    """Write the upper triangle by rows."""
-    for row, place in enumerate(_triangle_rows(len(matrix))):
-        triangle[place] = matrix[row, row:]
-
-
-def _symmetric(triangle: IntVector, d: int) -> IntMatrix:
-    """The matrix whose upper triangle this is."""
-    matrix = np.empty((d, d), dtype=np.int64)
-    for row, place in enumerate(_triangle_rows(d)):
-        matrix[row, row:] = triangle[place]
-    return _mirrored(matrix.T).T
-
-
-def _mirrored(matrix: IntMatrix) -> IntMatrix:
-    """Copy the lower triangle to the upper one, in place."""
-    below = np.tri(SQUARE, dtype=bool)
-    for start in range(0, len(matrix), SQUARE):
-        stop = start + SQUARE
-        square = matrix[start:stop, start:stop]
-        square[...] = np.where(below[: len(square), : len(square)], square, square.T)
-        for other in range(stop, len(matrix), SQUARE):
-            matrix[start:stop, other : other + SQUARE] = matrix[other : other + SQUARE, start:stop].T
-    return matrix
-
-
 def _added(one: NDArray[np.int64] | None, other: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
     return None if one is None or other is None else one + other
-
-
-def _triangle_rows(d: int) -> Iterable[slice]:
-    start = 0
-    for row in range(d):
-        yield slice(start, start + d - row)
-        start += d - row

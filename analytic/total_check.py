@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, eigh, lapack
 
 from analytic.errors import ImpossibleTotalError, InvalidRowsError, SpecificationError
 from analytic.solve.certified import (
@@ -205,9 +205,10 @@ def is_semidefinite(matrix: IntMatrix) -> bool:
         if len(matrix) <= EXACT_SIZE:
             return _is_semidefinite_exactly(matrix)
         floats.flat[:: len(floats) + 1] += LIFT * len(floats)
-        if not lapack.dpotrf(floats, lower=1)[1]:
+        if not scipy.linalg.lapack.dpotrf(floats.T, lower=1, overwrite_a=1, clean=0)[1]:
             return True
-        _, vectors = eigh(floats, subset_by_index=[0, 0])
+        floats, _ = _scaled(matrix)
+        _, vectors = scipy.linalg.eigh(floats, subset_by_index=[0, 0])
     return not _is_negative(matrix, scale * vectors[:, 0])
 
 
@@ -227,7 +228,7 @@ def exceeding_columns(matrix: IntMatrix, columns: IntMatrix, squares: list[int])
     floats.flat[:: len(floats) + 1] += LIFT * len(floats)
     scaled = columns * scale[:, None]
     with one_blas_thread():
-        found = cho_solve(cho_factor(floats, lower=True), scaled)
+        found = scipy.linalg.cho_solve(scipy.linalg.cho_factor(floats, lower=True), scaled)
     wanted = np.einsum("dc,dc->c", scaled, found)
     suspects = np.flatnonzero(wanted > np.array(squares, dtype=np.float64) * (1 + 1e-9))
     return sum(
@@ -239,7 +240,9 @@ def exceeding_columns(matrix: IntMatrix, columns: IntMatrix, squares: list[int])
 def _scaled(matrix: IntMatrix) -> tuple[FloatMatrix, FloatMatrix]:
     """A in float64 with a diagonal near one, and the powers of two that bring it there."""
     scale = np.ldexp(1.0, -(np.frexp(matrix.diagonal().astype(np.float64))[1] // 2))
-    return matrix * scale * scale[:, None], scale
+    floats: FloatMatrix = np.multiply(matrix, scale, order="C")
+    floats *= scale[:, None]
+    return floats, scale
 
 
 def _is_semidefinite_exactly(matrix: IntMatrix) -> bool:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-
-from analytic_secagg.console.arguments import file
-from analytic_secagg.console.declaration import Command, option
+from analytic_secagg.commands.abandon import AbandonOptions
 from analytic_secagg.errors import UsageError
 from analytic_secagg.server.run_store import RunStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbandonOptions:
-    """Options of the command ``abandon``."""
-
-    folder: Path = option("of the run, next to the server's other models", file, positional=True, metavar="RUN")
-
-
-def _abandon(options: AbandonOptions) -> int:
+def run(options: AbandonOptions) -> int:
+    """Give the run up; the exit code."""
     if options.folder not in RunStore.left(options.folder.parent):
         raise UsageError(
             f"{options.folder} must hold a run that has asked sites for something and has not ended, and no process at "
@@ -31,15 +21,3 @@ def _abandon(options: AbandonOptions) -> int:
         "asked to certify that no total comes of it, which frees the rows. Without that they count as before"
     )
     return 0
-
-
-COMMAND = Command(
-    name="abandon",
-    summary="give up a run that waits for parties: its sites forget it, and it can release no total",
-    examples="""example:
-  analytic-secagg abandon server/models/run-7
-      on the server's host; the sites are told when the next run begins
-""",
-    options=AbandonOptions,
-    run=_abandon,
-)

@@ -15,7 +15,7 @@ from analytic_secagg.code_version import CodeVersion
 from analytic_secagg.site.strict_models import StrictModel
 from secagg import IdentityKey
 
-REPORT_TYPE = "urn:analytic-secagg:audit-report:4"
+REPORT_TYPE = "urn:analytic-secagg:audit-report:5"
 """Predicate type of a signed report; the predicate is the report."""
 
 Outcome = Literal["hidden", "leaks", "not decided"]
@@ -94,7 +94,7 @@ class AuditResult:
         except ValidationError as error:
             place = ".".join(map(str, error.errors()[0]["loc"])) or "whole"
             raise PlanError(
-                "the audit's report must be what analytic-secagg audit --json writes, of version 4; its part "
+                "the audit's report must be what analytic-secagg audit --json writes, of version 5; its part "
                 f"{place!r} is missing or of another kind. Run the audit with this release"
             ) from error
         if signer is not None and subjects != _subjects(report.dataset.sha256, report.plan_sha256):
@@ -214,18 +214,6 @@ class _Result(_Part):
         return True
 
 
-class _Coalition(_Part):
-    mode: str
-    should_break: bool
-    opened: int
-    tried: int
-
-    @property
-    def as_stated(self) -> bool:
-        """Whether it opened all messages or none, as the protocol states."""
-        return self.opened == (self.tried if self.should_break else 0)
-
-
 class _TwoWorlds(_Part):
     epsilon: float
     outcome: Literal["refuted", "consistent", "not decided"]
@@ -233,7 +221,7 @@ class _TwoWorlds(_Part):
 
 class _Report(_Part):
     kind: Literal["analytic-secagg/audit"] = Field(alias="schema")
-    schema_version: Literal[4]
+    schema_version: Literal[5]
     code: _Code
     dataset: _Data
     plan_sha256: str | None
@@ -242,7 +230,6 @@ class _Report(_Part):
     rule: _Rule
     attacks: list[_Attack]
     results: list[_Result]
-    coalitions: list[_Coalition]
     two_worlds: list[_TwoWorlds]
     failures: list[str]
     decision: Literal["passed", "failed", "not decided"]
@@ -252,9 +239,8 @@ class _Report(_Part):
         """The decision that the parts of the report give."""
         judged = [one for one in self.results if one.rule in ("must hide", "may be seen")]
         outcomes = {one.outcome for one in judged}
-        fine = all(one.as_stated for one in self.coalitions)
         worlds = {one.outcome for one in self.two_worlds}
-        if outcomes & {"leak", "over the limit"} or not fine or "refuted" in worlds:
+        if outcomes & {"leak", "over the limit"} or "refuted" in worlds:
             return "failed"
         hides = any(one.rule == "must hide" for one in judged)
         if "not decided" in outcomes | worlds or not hides or self.failures:
@@ -274,9 +260,6 @@ class _Report(_Part):
                 f"{one.attack} on {one.exposure}"
                 for one in self.results
                 if not one.follows(self.rule, n_hidden, limits.get(one.attack))
-            ],
-            "coalitions that opened other messages than stated": [
-                one.mode for one in self.coalitions if not one.as_stated
             ],
             "claims of noise that were refuted": [
                 f"epsilon {one.epsilon:g}" for one in self.two_worlds if one.outcome == "refuted"

@@ -4,57 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analytic.model_files import load_model, model_to_bytes
 from analytic_secagg.changes import Change, Changed, ChangeRefusedError, changed, with_classes
-from analytic_secagg.console.arguments import count, file, items, wholes
-from analytic_secagg.console.declaration import Command, option
-from analytic_secagg.console.output_files import OutputFile, refuse_same_file
+from analytic_secagg.commands.change import ChangeOptions
+from analytic_secagg.console.arguments import wholes
+from analytic_secagg.console.output_files import OutputFile
 from analytic_secagg.errors import UsageError
 from analytic_secagg.release import ReleasePolicy
 from analytic_secagg.totals import read_totals, totals_to_bytes
 from secagg import SumResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeOptions:
-    """Options of the command ``change``."""
-
-    model: Path = option("the model's file", file, positional=True, metavar="MODEL")
-    totals: Path = option("the file of the totals it was made of", file, positional=True, metavar="TOTALS")
-    batch: Path = option("the totals of the batch, from a run of its own", file, positional=True, metavar="BATCH")
-    how: str = option("what the batch does", choices=tuple(Change), default=Change.JOIN.value)
-    new_classes: tuple[str, ...] = option(
-        "classes that come with the batch, whose own run had them after the others: their names, or, for a model whose "
-        "classes have none, their labels",
-        lambda text: tuple(items(text)),
-        default=(),
-        metavar="NAME,...",
-        shown="none",
-    )
-    min_sites: int = option("fewest sites of a batch, and of those that stay", count, default=5, metavar="N")
-    reason: str = option("why a smaller batch is allowed, a sentence for the record", str, default="", shown="none")
-    new_model: Path = option("where the model goes", file, default=Path("changed-model.safetensors"), metavar="FILE")
-    new_totals: Path = option("where its totals go", file, default=Path("changed-totals.safetensors"), metavar="FILE")
-
-    with_totals: bool = option("keep FedHiP's total in the model's file, for a site that personalises", default=False)
-    record: Path = option(
-        "where the record of the change goes", file, default=Path("changed-record.json"), metavar="FILE"
-    )
-
-    def __post_init__(self) -> None:
-        read = {"MODEL": self.model, "TOTALS": self.totals, "BATCH": self.batch}
-        written = {"--new-model": self.new_model, "--new-totals": self.new_totals, "--record": self.record}
-        refuse_same_file({**read, **written})
-        for flag, path in written.items():
-            if path.exists():
-                raise UsageError(f"{path} is there, of an earlier change, and is never replaced; name another ({flag})")
-
-
-def _run(options: ChangeOptions) -> int:
+def run(options: ChangeOptions) -> int:
+    """Change the total as asked; the exit code."""
     saved = load_model(options.model)
     learner: Any = saved.learner
     before, classes = _only(options.totals), saved.classes
@@ -69,7 +34,9 @@ def _run(options: ChangeOptions) -> int:
         policy=ReleasePolicy(min_survivors=options.min_sites),
         reason=options.reason,
     )
-    model = model_to_bytes(learner, found.model, classes=classes, with_totals=options.with_totals)
+    model = model_to_bytes(
+        learner, found.model, classes=classes, features=saved.features, with_totals=options.with_totals
+    )
     totals = totals_to_bytes([found.total])
     record = json.dumps(_record(options, learner, found, totals), indent=2) + "\n"
     _write({options.record: record.encode(), options.new_totals: totals, options.new_model: model})
@@ -152,19 +119,3 @@ def _only(path: Path) -> SumResult:
             "again with everybody"
         )
     return totals[0]
-
-
-COMMAND = Command(
-    name="change",
-    summary="let a batch of sites join or leave a stored total, or take rows out of it, without starting again",
-    examples="""examples:
-  analytic-secagg change model.safetensors totals.safetensors newcomers/totals.safetensors
-      the newcomers made a run of their own, with the settings of the first one
-  analytic-secagg change model.safetensors totals.safetensors withdrawn/totals.safetensors --how 'remove rows'
-      the model has the bits of one that never had these rows
-  analytic-secagg change model.safetensors totals.safetensors batch/totals.safetensors --new-classes deer,frog
-      the batch's rows are of two classes more, which its run listed after the others
-""",
-    options=ChangeOptions,
-    run=_run,
-)

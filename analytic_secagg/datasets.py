@@ -8,18 +8,19 @@ import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError
-from analytic.learner import ClientRows
 from analytic.shape_repr import shape_html, shape_repr
 from analytic.statistics import UNKNOWN
-from analytic_secagg.doubts import of_balance, of_features, of_spelling, of_targets, of_test
 from analytic_secagg.errors import DataError, UsageError
 from analytic_secagg.spelling import tidy
+
+if TYPE_CHECKING:
+    from analytic.learner import ClientRows
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 WEIGHTS = "w_train"
@@ -96,6 +97,8 @@ class Dataset:
     @property
     def training(self) -> ClientRows:
         """The training rows, with their weights."""
+        from analytic.learner import ClientRows  # here, since commands that only name data sets do not need it
+
         return ClientRows(self.x_train, self.y_train, self.w_train)
 
     @property
@@ -134,10 +137,14 @@ class Dataset:
     @property
     def doubts(self) -> tuple[str, ...]:
         """What rows may have been meant as, where they are taken otherwise, and test rows that test nothing."""
+        from analytic_secagg.doubts import of_balance, of_features, of_spelling, of_targets, of_telling, of_test
+
+        names = [self.column(place) for place in range(self.n_features)]
         return (
             *of_targets("y_train", self.y_train, self.y_test),
             *of_spelling(self.classes),
-            *of_features([self.column(place) for place in range(self.n_features)], self.x_train),
+            *of_features(names, self.x_train),
+            *(of_telling(names, self.x_train, self.y_train) if self.columns else ()),
             *of_test(self.x_train, self.x_test),
             *of_balance(self.y_test),
         )

@@ -11,7 +11,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from analytic.extensions import Group, installed, origin
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from analytic_secagg.code_version import PACKAGES, code_version
-from analytic_secagg.console.declaration import Command
+from analytic_secagg.commands.doctor import DoctorOptions
 from analytic_secagg.console.findings import Finding, fail, ok, print_report, warn
 from analytic_secagg.modes import MODES
 from secagg import conformance
@@ -37,11 +36,6 @@ EARLIEST = 1767225600
 
 _UNSYNCHRONISED = 5
 """TIME_ERROR of adjtimex(2)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorOptions:
-    """Options of the command ``doctor``: none."""
 
 
 def _versions() -> Iterator[Finding]:
@@ -135,8 +129,8 @@ def _fixed_model() -> str:
 
 
 def _arithmetic() -> Iterator[Finding]:
+    found = _fixed_model()  # first, since scipy loads its BLAS when it needs it
     libraries = {f"{one['internal_api']} {one['version']} ({one['num_threads']} threads)" for one in threadpool_info()}
-    found = _fixed_model()
     if found == KNOWN_WEIGHTS:
         yield ok(f"the weights of known rows have the bits that they have everywhere, with {', '.join(libraries)}")
     else:
@@ -184,18 +178,6 @@ CHECKS = {
 }
 
 
-def _doctor(options: DoctorOptions) -> int:
+def run(options: DoctorOptions) -> int:
+    """Check this host; the exit code."""
     return print_report((name, finding) for name, check in CHECKS.items() for finding in check())
-
-
-COMMAND = Command(
-    name="doctor",
-    summary="check this host: versions, code, vectors, extras, extensions, arithmetic, entropy, clock; say what to do",
-    examples="""example:
-  analytic-secagg doctor
-      then analytic-secagg check-site site.toml for keys, rows and folders of a site
-""",
-    options=DoctorOptions,
-    run=_doctor,
-    finding="a line begins with FAIL and says what to do",
-)

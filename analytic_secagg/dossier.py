@@ -29,8 +29,7 @@ from analytic_secagg.audit_decision import decide
 from analytic_secagg.audit_plan import PlanError, SignedPlan
 from analytic_secagg.audit_result import AuditResult
 from analytic_secagg.code_version import code_version
-from analytic_secagg.console.arguments import file
-from analytic_secagg.console.declaration import option
+from analytic_secagg.commands.dossier import SourceFiles
 from analytic_secagg.dossier_annexes import ANNEXES, annexes
 from analytic_secagg.dossier_run import ERRORS, MODEL, NEEDED, RUN, RUN_FILES, TOTALS, FiledRun, Found
 from analytic_secagg.errors import FederationError
@@ -202,34 +201,9 @@ def _failing(parts: Mapping[str, Callable[[], object]]) -> Found:
             yield name, str(error) if isinstance(error, FederationError | SecureSumError) else repr(error)
 
 
-def _several(help_text: str, flag: str) -> Any:
-    """Declare a file that may be given several times."""
-    return option(help_text, file, default=(), flag=flag, repeated=True, metavar="FILE", shown="none")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """The files that a dossier is made of, as the command ``dossier`` takes them."""
-
-    folder: Path = option("the folder of a finished run", file, positional=True, metavar="RUN")
-    roster: Path = option("the operator's roster", file, metavar="FILE")
-    sites: tuple[Path, ...] = _several("a site's file, from which its policy is copied and no key", "--site")
-    receipts: tuple[Path, ...] = _several("a receipt that a site kept", "--receipt")
-    ledgers: tuple[Path, ...] = _several("a ledger of privacy costs", "--ledger")
-    audit: Path | None = option(
-        "the report of analytic-secagg audit --json --plan --sign",
-        file,
-        default=None,
-        metavar="FILE",
-        shown="none",
-    )
-    plan: Path | None = option(
-        "the plan that audit-plan signed before the run", file, default=None, metavar="FILE", shown="none"
-    )
-    without_totals: bool = option(
-        "leave out totals, for readers who may not have them: the model can then not be recomputed",
-        default=False,
-    )
+class Sources(SourceFiles):
+    """The files that a dossier is made of."""
 
     def evidence(self, signer: bytes) -> Evidence:
         """Return the files of the dossier but its statement and its annexes.
@@ -398,7 +372,7 @@ def _weights_alone(content: bytes, source: str) -> bytes:
     """Return a model's file without the totals that it may hold, as FedHiP's does that an earlier release wrote."""
     try:
         saved = model_from_bytes(content, source=source)
-        return model_to_bytes(saved.learner, saved.model, classes=saved.classes)
+        return model_to_bytes(saved.learner, saved.model, classes=saved.classes, features=saved.features)
     except AnalyticError as error:
         raise DossierError(f"a model that does not read may hold totals: {error}; name a whole run") from error
 

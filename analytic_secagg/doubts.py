@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.learner import ClientRows
-from analytic_secagg.site.odd_values import far_values
+from analytic_secagg.site.odd_values import codes_apart
 from analytic_secagg.site.offsets import proposed_offset
 from analytic_secagg.site.table_look import MISSING_NUMBERS
 from analytic_secagg.spelling import loose
@@ -32,7 +32,10 @@ GAINED = 0.05
 """Part of the training rows that an intercept finds, and that is worth saying."""
 
 MOST_ROWS, MOST_COLUMNS = 2000, 256
-"""Of which an intercept's gain is looked for."""
+"""Of which an intercept's gain, and columns that tell the target, are looked for."""
+
+TELLING, FEWEST_ROWS = 0.98, 50
+"""Part of so many rows or more whose class one column tells by itself, from which on it is hardly a measurement."""
 
 
 def of_spelling(classes: Sequence[Any] | None) -> Iterator[str]:
@@ -57,12 +60,40 @@ def of_features(names: Sequence[str], features: NDArray[Any]) -> Iterator[str]:
         return
     ends = np.stack([features.min(axis=0), features.max(axis=0)])
     for place in np.flatnonzero(np.isin(ends, [*MISSING_NUMBERS]).any(axis=0)).tolist():
-        for value, often in far_values(features[:, place]):
-            if value in MISSING_NUMBERS:
-                yield (
-                    f"column {names[place]}: {value:g} ({often} rows) lies apart from all other values: if it stands "
-                    "for a missing one, repair these rows or leave them out"
-                )
+        for value, often in codes_apart(features[:, place]):
+            yield (
+                f"column {names[place]}: {value:g} ({often} rows) lies apart from all other values: if it stands "
+                "for a missing one, repair these rows or leave them out"
+            )
+
+
+def of_telling(names: Sequence[str], features: NDArray[Any], targets: NDArray[Any]) -> Iterator[str]:
+    """Yield the columns that tell the target by themselves, cut once, where the commonest class does not.
+
+    Args:
+        names: of the columns.
+        features: shape (n, d).
+        targets: labels, shape (n,), or one real target, shape (n, 1).
+    """
+    if len(features) < FEWEST_ROWS or features.shape[1] > MOST_COLUMNS or (targets.ndim > 1 and targets.shape[1] > 1):
+        return
+    step = -(-len(features) // MOST_ROWS)
+    rows, own = np.asarray(features[::step], dtype=np.float64), targets[::step].reshape(-1)
+    known = "if it is known only together with the target, take it out"
+    if targets.dtype.kind == "f":
+        for name, column in zip(names, rows.T, strict=True):
+            if column.std() > 0 < own.std() and abs(np.corrcoef(column, own)[0, 1]) > 1 - (1 - TELLING) / 10:
+                yield f"column {name} is the target but for its unit, or nearly: {known}"
+        return
+    is_of = own[:, None] == np.unique(own)
+    if is_of.mean(axis=0).max() > 1 - 5 * (1 - TELLING):
+        return
+    for name, column in zip(names, rows.T, strict=True):
+        order = np.argsort(column, kind="stable")
+        below = is_of[order].cumsum(axis=0)[np.flatnonzero(np.diff(column[order]))]
+        found = (below.max(axis=1) + (is_of.sum(axis=0) - below).max(axis=1)).max(initial=0) / len(own)
+        if found >= TELLING:
+            yield f"column {name} by itself tells {found:.0%} of the rows' classes: {known}"
 
 
 def of_sizes(names: Sequence[str], columns: NDArray[Any]) -> Iterator[str]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from analytic.discriminant import LDA
 from analytic.errors import SpecificationError
@@ -43,6 +43,9 @@ from analytic_secagg.site_rows import (
 from analytic_secagg.size import refuse_too_large
 from secagg import PartyId
 from secagg.dp.conversions import large_delta
+
+if TYPE_CHECKING:
+    from analytic_secagg.site.table import TableSchema
 
 FEWEST_SITES = 2
 
@@ -144,9 +147,13 @@ class FederatedModel:
 
     def _features(self, X: Any) -> NDArray[Any]:
         features = matrix("X", X)
-        if not self._fills and not np.isfinite(features).all():
+        if not self._fills and not (is_finite := np.isfinite(features)).all():
+            bad = np.flatnonzero(~is_finite.all(axis=1))
+            places = np.flatnonzero(~is_finite.all(axis=0)).tolist()
+            columns = ", ".join(self.features[place] if self.features else str(place) for place in places)
             raise UsageError(
-                "X must hold finite numbers, and some rows hold NaN or infinity: repair them or leave them out"
+                f"X must hold finite numbers, and {len(bad)} of {len(features)} rows do not (the first is row "
+                f"{bad[0]}; columns {columns}): the model was trained without missing values, so find these"
             )
         if self.features is not None and (names := names_of(X)) is not None and names != self.features:
             raise UsageError(f"X needs the columns {', '.join(self.features)} in this order, not {', '.join(names)}")
@@ -229,16 +236,16 @@ class FederatedModel:
         return self._probabilities
 
     def _probabilities(self, X: Any) -> FloatMatrix:
-        probabilities: FloatMatrix = softmax(self._scores(X), axis=1)
+        probabilities: FloatMatrix = scipy.special.softmax(self._scores(X), axis=1)
         return probabilities
 
     def save(self, path: Path | str) -> None:
-        """Write the model and its class labels into one file, which ``python -m analytic_secagg`` and ``load`` read.
+        """Write the model, its class labels and the names of its columns into one file, which ``load`` reads.
 
         Raises:
             analytic.ModelFileError, analytic.SpecificationError: see ``analytic.save_model``.
         """
-        save_model(path, self.learner, self.model, classes=self.classes)
+        save_model(path, self.learner, self.model, classes=self.classes, features=self.features)
 
     @classmethod
     def load(cls, path: Path | str) -> FederatedModel:
@@ -248,7 +255,9 @@ class FederatedModel:
             analytic.ModelFileError: it is no model.
         """
         saved = load_model(path)
-        return cls(learner=saved.learner, model=saved.model, classes=saved.classes, is_flat=True)
+        return cls(
+            learner=saved.learner, model=saved.model, classes=saved.classes, features=saved.features, is_flat=True
+        )
 
 
 def federate(
@@ -257,6 +266,7 @@ def federate(
     mode: str | Mode = "masked",
     *,
     classes: Sequence[Any] | None = None,
+    schema: TableSchema | None = None,
     format: str = Agreement.AGREED,
     target_format: str | None = None,
     ridge: float | str = 0.0,
@@ -280,11 +290,14 @@ def federate(
         mode: how vectors are summed, such as ``masked`` or ``committee``.
         classes: all class labels, in the order of scores; None takes those that occur at any site, which in a
             deployment nobody may look up: state them there.
+        schema: where sites are ``ClientRows`` that it read from tables (``TableSchema.rows``): the model then has its
+            classes and the names of its features.
         format: ``agreed`` or ``standardised`` scales columns by a first sum, or two; else a fixed-point format such as
             ``Q5.11``.
         target_format: of real targets, where ``format`` is stated.
         ridge: penalty of the solve, or ``cv`` to choose it by cross-validation (afl, fedhip, random).
-        max_rows: most rows of all sites together; None takes the sum of each site's next power of two.
+        max_rows: most rows of all sites together, from which formats follow; None takes the largest number with as
+            many bits as theirs, so formats are those of ``analytic.estimators``, however rows are distributed.
         max_client_rows: most rows of one site; None bounds all together alone.
         privacy: noise in every total, and its promise; None for exact totals.
         dropouts: the messages that a site still sends in each sum before it vanishes, by its name.
@@ -308,8 +321,11 @@ def federate(
     rows = {party: site_rows(name, sites[name]) for name, party in parties.items()}
     features = columns_of(sites, rows)
     labels = Labels()
+    if schema is not None:
+        features = _checked_schema(schema, sites, rows.values(), classes)
     if isinstance(learner, str):
-        labels = Labels.of({name: rows[party].targets for name, party in parties.items()}, classes)
+        known = range(len(schema.classes)) if schema is not None and schema.classes else classes
+        labels = Labels.of({name: rows[party].targets for name, party in parties.items()}, known)
         rows = {party: with_targets(rows[party], labels.encoded(name)) for name, party in parties.items()}
         for name, party in parties.items():
             refuse_unfit(name, rows[party], features, 2.0**HIGHEST if format in list(Agreement) else math.inf)
@@ -344,9 +360,9 @@ def federate(
     return FederatedModel(
         learner=run.learner,
         model=run.model,
-        classes=labels.classes,
+        classes=labels.classes if schema is None else schema.classes or None,
         features=features,
-        is_flat=labels.is_flat,
+        is_flat=labels.is_flat or (schema is not None and schema.n_targets == 1),
         run=run,
     )
 
@@ -387,6 +403,19 @@ def _doubts_of_format(
     places = sorted({place for own in rows if len(own) and found for place in found(run.model, own)})
     pooled = ClientRows.pool(list(rows)).features[:, places]
     yield from doubts.of_sizes([f"column {columns[place] if columns else place}" for place in places], pooled)
+
+
+def _checked_schema(
+    schema: TableSchema, sites: Mapping[Any, Site], rows: Iterable[ClientRows], classes: Sequence[Any] | None
+) -> tuple[str, ...]:
+    """Return the names of the features of rows that a schema read."""
+    if classes is not None:
+        raise UsageError("schema states the classes: leave out classes")
+    if not all(isinstance(site, ClientRows) for site in sites.values()):
+        raise UsageError("schema is of rows that it read: give each site as schema.rows(FILE), or leave schema out")
+    if any(own.features.shape[1] != len(schema.features) for own in rows):
+        raise UsageError(f"schema has {len(schema.features)} features, and sites have rows of others")
+    return schema.features
 
 
 def _parties(sites: Any) -> dict[Any, PartyId]:
@@ -439,7 +468,7 @@ def _built(
         raise UsageError(f"{name} takes class labels, and y has real targets (floats); state classes, or take afl")
     if ridge != CROSS_VALIDATED and (isinstance(ridge, str) or not np.isfinite(ridge) or ridge < 0):
         raise UsageError(f"ridge must be a number of at least 0, or {CROSS_VALIDATED}, not {ridge!r}")
-    most = max_rows or sum(1 << max(0, len(own) - 1).bit_length() for own in rows.values())
+    most = max_rows or (1 << sum(map(len, rows.values())).bit_length()) - 1
     agreement = Agreement(format) if format in list(Agreement) else None
     if agreement is None and labels.is_real and target_format is None:
         raise UsageError("target_format must be stated with format, such as Q5.11; or leave format out")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
-from analytic_secagg.console.arguments import file
-from analytic_secagg.console.declaration import Command, option
+from analytic_secagg.commands.inspect import InspectOptions
 from analytic_secagg.console.findings import Finding, ok, print_report, warn
 from analytic_secagg.site.results import NAME_DIGITS
 from analytic_secagg.site.site import Site
@@ -16,15 +13,8 @@ from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.site_checks import kept_files, receipts_of, spent_in_words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InspectOptions:
-    """Options of the command ``inspect``."""
-
-    site: Path = option("the site's own file", file, positional=True, metavar="SITE")
-    metrics: bool = option("print numbers for Prometheus instead", default=False)
-
-
-def _inspect(options: InspectOptions) -> int:
+def run(options: InspectOptions) -> int:
+    """Print what the site's rows were used for; the exit code."""
     site = SiteFile.read(options.site)
     if not options.metrics:
         return print_report(_findings(site))
@@ -101,17 +91,3 @@ def _metric(name: str, meaning: str, value: float) -> Iterator[str]:
     yield f"# HELP {full} {meaning}"
     yield f"# TYPE {full} gauge"
     yield f"{full} {value:g}"
-
-
-COMMAND = Command(
-    name="inspect",
-    summary="show what a site's rows have been given to, and to whom, from its own query log and receipts",
-    examples="""examples:
-  analytic-secagg inspect site.toml
-      each total with the clients in it and who signed it; what the site helped with; what its rows have cost
-  analytic-secagg inspect site.toml --metrics
-      the same as numbers, for the textfile collector of a Prometheus node exporter
-""",
-    options=InspectOptions,
-    run=_inspect,
-)

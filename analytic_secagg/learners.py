@@ -353,8 +353,10 @@ def _of_kind(kind: type[_Linear], linear: AFL, **own: Any) -> _Linear:
 
 def _logistic(settings: LearnerSettings) -> Logistic:
     """Softmax rounds from AFL; with d_phi columns of random features in place of the rows where that is stated."""
-    if settings.ri_gamma or settings.target_format != LABELS:
-        raise UsageError("logistic has no RI process, and is for class labels: leave the RI gamma at 0, or take afl")
+    if settings.target_format != LABELS:
+        raise UsageError("logistic is for class labels, and the targets are real numbers: take afl")
+    if settings.ri_gamma:
+        raise UsageError("logistic has no RI process: leave the RI gamma at 0, or take afl")
     own = {name: value for name, value in settings.options.items() if name in ROUNDS}
     rest = {name: value for name, value in settings.options.items() if name not in ROUNDS}
     start = replace(settings, ridge=_stated_ridge("logistic", settings), options=rest)

@@ -380,7 +380,12 @@ def _announced_context(
     assert identity is not None, "a key holder's role has an identity"
     keys = generate_contexts(parameters)
     signature = sign_context(
-        identity, keys.public_context, parameters=parameters, session_id=setup.session_id, key_holder=holder
+        identity,
+        keys.public_context,
+        parameters=parameters,
+        session_id=setup.session_id,
+        key_holder=holder,
+        masked=alone(setup).MASKED,
     )
     return signature + keys.public_context, PartySecrets(identity=identity, decryption=keys.secret_context)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from analytic.evaluation import evaluation_of
@@ -13,9 +11,8 @@ from analytic.fedhip import FedHiP, FedHiPModel
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model, model_to_bytes
 from analytic.pipeline import Pipeline, settled
-from analytic_secagg.console.arguments import file, number
-from analytic_secagg.console.declaration import Command, option
-from analytic_secagg.console.output_files import OutputFile, refuse_same_file
+from analytic_secagg.commands.personalise import PersonaliseOptions
+from analytic_secagg.console.output_files import OutputFile
 from analytic_secagg.errors import UsageError
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.site_file import SiteFile
@@ -24,28 +21,8 @@ SHOWN = ("accuracy", "accuracy_interval", "r2", "mae")
 """Figures of a report that are printed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PersonaliseOptions:
-    """Options of the command ``personalise``."""
-
-    model: Path = option("the model that the run left, with its total", file, positional=True, metavar="MODEL")
-    site: Path = option("the site's own file, which says where its rows are", file, positional=True, metavar="SITE")
-    alpha: tuple[float, ...] = option(
-        "how many times more its own rows weigh; of several, such as 0,1,10, the one with the least error over the "
-        "folds of a run that chose its ridge",
-        lambda text: tuple(number(one) for one in text.split(",")),
-        default=(10.0,),
-        metavar="A,...",
-        shown="10",
-    )
-    output: Path = option("where its model goes", file, default=Path("personal.safetensors"), metavar="FILE")
-
-    def __post_init__(self) -> None:
-        refuse_same_file({"MODEL": self.model, "SITE": self.site, "--output": self.output})
-
-
-def _personalise(options: PersonaliseOptions) -> int:
-    """Solve for the site's weights; where it keeps rows for judging, say how both models do on them."""
+def run(options: PersonaliseOptions) -> int:
+    """Make a site's own model; the exit code."""
     saved, site = load_model(options.model), SiteFile.read(options.site)
     whole: Any = saved.learner
     learner, given = whole, saved.model
@@ -66,7 +43,7 @@ def _personalise(options: PersonaliseOptions) -> int:
     else:
         (found,) = learner.personalise(given, own, [alpha])
     personal = FedHiPModel(solution=found.solution, centre=found.centre)
-    content = model_to_bytes(learner, personal, classes=saved.classes)
+    content = model_to_bytes(learner, personal, classes=saved.classes, features=saved.features)
     OutputFile(options.output, private=True).fill(lambda out: out.write(content))
     weights = hashlib.sha256(learner.weights_bytes(personal)).hexdigest()
     print(f"the personal model with alpha {alpha:g} and weights {weights} is in {options.output}")
@@ -98,15 +75,3 @@ def _alpha(learner: Any, model: Any, rows: ClientRows, alphas: Sequence[float]) 
     for value, error in zip(path.values, path.mean, strict=True):
         print(f"alpha {value:g}: mean error {error:.6g} of a row of this site, over {path.errors.shape[1]} folds")
     return float(path.choice)
-
-
-COMMAND = Command(
-    name="personalise",
-    summary="make a site's own model from a run's total and the site's rows, which stay where they are",
-    examples="""example:
-  analytic-secagg personalise results/model-0123456789abcdef.safetensors site.toml --alpha 10
-      FedHiP's last phase (eq. 13-14): exact, of the total, the site's own statistics and alpha alone
-""",
-    options=PersonaliseOptions,
-    run=_personalise,
-)

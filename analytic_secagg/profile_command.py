@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from analytic_secagg.console.declaration import Command
+from analytic_secagg.commands.site import SiteOptions
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.profile import columns_of, profile
 from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.site_commands import SiteOptions
 
 
-def _profile(options: SiteOptions) -> int:
+def run(options: SiteOptions) -> int:
+    """Print what is odd about the site's columns; the exit code."""
     site = SiteFile.read(options.file)
     if site.client is None:
         raise SiteFileError(f"{options.file} has no [client]: a site that only helps has no rows")
@@ -17,15 +17,3 @@ def _profile(options: SiteOptions) -> int:
     for line in profile(columns_of(site.client)):
         print(line)
     return 0
-
-
-COMMAND = Command(
-    name="profile",
-    summary="show a site's own people what its rows look like: missing, odd and repeated values; without network",
-    examples="""example:
-  analytic-secagg profile site.toml
-      it shows values, also of rows that are refused: for this site alone
-""",
-    options=SiteOptions,
-    run=_profile,
-)

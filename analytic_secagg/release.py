@@ -9,7 +9,7 @@ from enum import StrEnum
 from statistics import NormalDist
 
 import numpy as np
-from scipy.linalg import lapack
+import scipy
 
 from analytic.errors import SpecificationError
 from analytic.statistics import IntVector, Statistics
@@ -330,11 +330,11 @@ def gram_rank(total: Statistics) -> tuple[int, int]:
     scale = np.ldexp(1.0, -(np.frexp(gram.diagonal())[1] // 2))
     gram *= scale * scale[:, None]
     tolerance = RANK_TOLERANCE * len(gram)
-    factor, pivots, rank, _ = lapack.dpstrf(gram, lower=1, tol=tolerance)
+    factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram, lower=1, tol=tolerance)
     if rank == len(gram):
         return int(rank), 0
     kept, rest = pivots[:rank] - 1, pivots[rank:] - 1
-    multiples, _ = lapack.dpotrs(factor[:rank, :rank], gram[np.ix_(kept, rest)], lower=1)
+    multiples, _ = scipy.linalg.lapack.dpotrs(factor[:rank, :rank], gram[np.ix_(kept, rest)], lower=1)
     whole = np.ldexp(np.rint(np.ldexp(multiples, DEPENDENCY_BITS)), -DEPENDENCY_BITS)
     missed = np.abs(gram[:, kept] @ whole - gram[:, rest]).max(axis=0)
     return int(rank), int(np.count_nonzero(missed > tolerance))

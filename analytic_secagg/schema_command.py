@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
-from pathlib import Path
 
-from analytic_secagg.console.arguments import file
-from analytic_secagg.console.declaration import Command, option
+from analytic_secagg.commands.schema import SchemaOptions
+from analytic_secagg.doubts import of_telling
 from analytic_secagg.errors import DataError, OutputError
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.reading import Reading
@@ -18,22 +16,8 @@ from analytic_secagg.site.table import TableSchema
 SCHEMA, READING = "columns.toml", "reading.toml"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaOptions:
-    """Options of the command ``schema``."""
-
-    action: str = option("draft proposes both files", choices=("draft",), positional=True, metavar="draft")
-    table: Path = option("a site's table", file, positional=True, metavar="FILE")
-    target: str = option("the target column", str, metavar="COLUMN")
-    into: Path = option(
-        "a folder for the two files, made where it is not there; no file is replaced",
-        file,
-        default=Path(),
-        metavar="FOLDER",
-    )
-
-
-def _schema(options: SchemaOptions) -> int:
+def run(options: SchemaOptions) -> int:
+    """Draft a schema and a reading; the exit code."""
     found = draft(options.table, options.target)
     schema, reading = options.into / SCHEMA, options.into / READING
     for path in (schema, reading):
@@ -53,19 +37,9 @@ def _schema(options: SchemaOptions) -> int:
     try:
         columns = TableSchema.read(schema)
         rows = columns.rows(options.table, Reading.read(reading))
+        for doubt in of_telling(columns.features, rows.features, rows.targets):
+            print(f"  {doubt}")
         print(f"read so: {len(rows)} rows of {rows.features.shape[1]} features")
     except (DataError, SiteFileError) as error:
         print(f"to be mended before it can be read: {error}")
     return 0
-
-
-COMMAND = Command(
-    name="schema",
-    summary="draft a table's schema, which all sites share, and the reading of this file, which stays at the site",
-    examples="""example:
-  analytic-secagg schema draft heart.csv --target Diagnose
-      a person reads both files; notes that it prints may name values, and are for this site alone
-""",
-    options=SchemaOptions,
-    run=_schema,
-)

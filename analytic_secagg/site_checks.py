@@ -25,7 +25,8 @@ def _query_log(site: SiteFile) -> Finding:
     return ok(f"{len(looked[0])} totals, {looked[1]} sessions under way")
 
 
-def _disk(site: SiteFile) -> Finding:
+def disk_finding(site: SiteFile) -> Finding:
+    """Find whether a site can store its part in the next sum."""
     if problems := list(site_problems(site)):
         return fail("; ".join(problems))
     if problem := log_problem(site):
@@ -61,7 +62,7 @@ def _receipts(site: SiteFile) -> Finding:
 
 CHECKS: dict[str, Callable[[SiteFile], Finding]] = {
     "query log": _query_log,
-    "disk": _disk,
+    "disk": disk_finding,
     "rows": _rows,
     "configurations": _configurations,
     "budget": _budget,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +13,21 @@ import numpy as np
 
 from analytic.learner import ClientRows
 from analytic.row_format import ColumnMap, RowFormat
+from analytic_secagg.commands.site import (
+    CheckOptions,
+    ConfigurationOptions,
+    EpochOptions,
+    KeyOptions,
+    RosterOptions,
+    SiteOptions,
+)
 from analytic_secagg.configurations import configuration_digest, described
-from analytic_secagg.console.arguments import file, natural, whole
-from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.console.findings import Finding, Mark, print_report
-from analytic_secagg.datasets import BUNDLED
 from analytic_secagg.dry_run import DryRun, link
-from analytic_secagg.errors import UsageError
 from analytic_secagg.flower.trial import app_settings
 from analytic_secagg.modes import MODES, HelperRole, find_mode, helper_roles
 from analytic_secagg.nvflare.job import SERVER_CONFIG, read_job
 from analytic_secagg.server.run_settings import RunSettings, overrides
-from analytic_secagg.site.disk import site_problems
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.json_log import logged
 from analytic_secagg.site.key_files import write_secret
@@ -35,102 +36,21 @@ from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.site.table import TableSchema
-from analytic_secagg.site_checks import NEEDED_TO_SERVE, agreed_in_words, findings_of, spent_in_words
-from analytic_secagg.trial import MIN_SITES
+from analytic_secagg.site_checks import NEEDED_TO_SERVE, agreed_in_words, disk_finding, findings_of, spent_in_words
 from secagg.dp import Ledger
 from secagg.primitives.identity import IdentityKey
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FolderOptions:
-    """Options of commands that make a folder."""
-
-    folder: Path = option("a new folder", file, positional=True, metavar="FOLDER")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialOptions(FolderOptions):
-    """Options of every engine's command ``trial``."""
-
-    sites: int = option("clients", partial(whole, at_least=MIN_SITES), default=5, metavar="N")
-    helpers: int = option("committee helpers", natural, default=2, metavar="N")
-    dataset: str = option("whose rows", default="digits", choices=tuple(BUNDLED))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyOptions:
-    """Options of the commands that make a key."""
-
-    file: Path = option("a new file for the secret half", file, positional=True, metavar="FILE")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RosterOptions:
-    """Options of the command ``roster``."""
-
-    file: Path = option("the roster, TOML", file, positional=True, metavar="FILE")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigurationOptions:
-    """Options of the command ``configuration``."""
-
-    folder: Path = option("of a run's settings: an app, or a job", file, positional=True, metavar="FOLDER")
-    roster: Path = option("the roster, TOML", file, positional=True, metavar="ROSTER")
-    settings: str = option(
-        "overrides of the settings, as one word", str, default="", positional=True, metavar="SETTINGS"
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteOptions:
-    """Options of the commands ``check-site``, ``profile``, ``accept-loss`` and ``ledger``."""
-
-    file: Path = option("the site's own file, TOML", file, positional=True, metavar="FILE")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckOptions(SiteOptions):
-    """Options of the command ``check-site``."""
-
-    run_folder: Path | None = option(
-        "a run's settings, an app or a job: make this site's part of each sum as the run would, and throw it away",
-        file,
-        default=None,
-        flag="--run",
-        metavar="FOLDER",
-    )
-    settings: str = option("overrides of these settings, as one word", str, default="", metavar="SETTINGS")
-    server: str = option("open the link to the server, as the run would", str, default="", metavar="HOST:PORT")
-    certificate: Path | None = option(
-        "of the authority that signed the server's, PEM; those that the system trusts if left out",
-        file,
-        default=None,
-        metavar="FILE",
-    )
-
-    def __post_init__(self) -> None:
-        if (self.settings and self.run_folder is None) or (self.certificate and not self.server):
-            raise UsageError("--settings go with --run, and --certificate with --server; give both or none")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochOptions(SiteOptions):
-    """Options of the command ``epoch``."""
-
-    number: int | None = option(
-        "of the new epoch; the next one if left out", partial(whole, at_least=1), default=None, metavar="N"
-    )
-
-
-def _make_key(options: KeyOptions) -> int:
+def make_key(options: KeyOptions) -> int:
+    """Make a signing key; the exit code."""
     identity = IdentityKey.generate()
     write_secret(options.file, identity.secret)
     print(identity.public.hex())
     return 0
 
 
-def _roster(options: RosterOptions) -> int:
+def check_roster(options: RosterOptions) -> int:
+    """Check a roster; the exit code."""
     roster = Roster.read(options.file)
     roles = {role.table: role for role in helper_roles()}
     beside = [_listed(role, roster) for role in roles.values()]
@@ -153,7 +73,8 @@ def _settings_of(folder: Path) -> dict[str, Any]:
     return read_job(folder) if (folder / SERVER_CONFIG).exists() else app_settings(folder)
 
 
-def _configuration(options: ConfigurationOptions) -> int:
+def print_configuration(options: ConfigurationOptions) -> int:
+    """Print what a run computes, with its digest; the exit code."""
     roster, config = Roster.read(options.roster), _settings_of(options.folder)
     settings = RunSettings.of(config | overrides(options.settings, config))
     learner = settings.federation(roster).learner
@@ -179,10 +100,11 @@ def _listed(role: HelperRole, roster: Roster) -> str:
     return f"{role.name} {next(iter(parties))}" if parties else f"no {role.name}"
 
 
-def _check_site(options: CheckOptions) -> int:
+def check_site(options: CheckOptions) -> int:
+    """Check a site; the exit code."""
     site = SiteFile.read(options.file)
-    if problems := list(site_problems(site)):
-        raise SiteFileError("; ".join(problems))
+    if (disk := disk_finding(site)).mark is Mark.FAIL:
+        raise SiteFileError(str(disk))  # before anything is written
     Site(site).sweep()
     _warn_of_another_user(options.file)
     print(f"roster {site.roster.fingerprint}, modes {', '.join(sorted(site.policy.modes))}")
@@ -218,8 +140,9 @@ def _check_site(options: CheckOptions) -> int:
         if missing := find_mode(mode).missing_extra:
             print(f"{mode}: declined until this host has more: {missing}")
     _warn_of_idle_roles(site)
-    made = {"rows", "configurations"}  # above, where what is wrong with them is an error
-    found = [(name, finding) for name, finding in findings_of(site, but=made) if finding.mark is not Mark.OK]
+    made = {"disk", "rows", "configurations"}  # above, where what is wrong with them is an error
+    all_found = [("disk", disk), *findings_of(site, but=made)]
+    found = [(name, finding) for name, finding in all_found if finding.mark is not Mark.OK]
     if failed := [f"{name}: {one}" for name, one in found if one.mark is Mark.FAIL and name in NEEDED_TO_SERVE]:
         raise SiteFileError("; ".join(failed))
     for name, finding in found:
@@ -266,7 +189,8 @@ def _warn_of_unlike_columns(schema: TableSchema, features: Any) -> None:
         )
 
 
-def _begin_ledger(options: SiteOptions) -> int:
+def begin_ledger(options: SiteOptions) -> int:
+    """Begin a site's ledger; the exit code."""
     site = SiteFile.read(options.file)
     if site.privacy is None or site.budget is None:
         raise SiteFileError(f"{options.file} needs [privacy]: a ledger is of a budget for rows; add what they may cost")
@@ -274,7 +198,8 @@ def _begin_ledger(options: SiteOptions) -> int:
     return 0
 
 
-def _accept_loss(options: SiteOptions) -> int:
+def accept_loss(options: SiteOptions) -> int:
+    """Go on after a query log was lost; the exit code."""
     site = SiteFile.read(options.file)
     with logged(site.log):
         noted = Site(site).accept_loss()
@@ -286,7 +211,8 @@ def _accept_loss(options: SiteOptions) -> int:
     return 0
 
 
-def _begin_epoch(options: EpochOptions) -> int:
+def begin_epoch(options: EpochOptions) -> int:
+    """Begin an epoch of a helper's key; the exit code."""
     begun = Site(SiteFile.read(options.file)).begin_epoch(number=options.number)
     if not begun:
         raise SiteFileError(f"{options.file} needs [helper]: only a committee's helper has epochs")
@@ -306,87 +232,3 @@ def _warn_of_idle_roles(site: SiteFile) -> None:
                 f"warning: party {own.party} has nothing to do: modes of [policy] names {', '.join(listed)} only; add "
                 f"one of {', '.join(fitting)}, or this site declines every sum that needs it"
             )
-
-
-COMMANDS: tuple[Command[Any], ...] = (
-    Command(
-        name="identity",
-        summary="make a signing key (of a client, the server, a helper or the key holder); print its public half",
-        examples="""example:
-  analytic-secagg identity identity.key
-  the printed half goes into the roster; the file stays on this host, readable by its owner alone
-""",
-        options=KeyOptions,
-        run=_make_key,
-    ),
-    Command(
-        name="epoch",
-        summary="begin a new epoch of a helper's sealing key and erase the old one's secret",
-        examples="""examples:
-  analytic-secagg epoch site.toml
-  boxes sealed to the old key can no longer be opened; running sums go on without this helper
-  analytic-secagg epoch site.toml --number 12
-  after the site's state was lost: sites refuse numbers below those that they accepted before
-""",
-        options=EpochOptions,
-        run=_begin_epoch,
-    ),
-    Command(
-        name="roster",
-        summary="check a roster; print the fingerprint to read to each other",
-        examples="""example:
-  analytic-secagg roster roster.toml
-""",
-        options=RosterOptions,
-        run=_roster,
-    ),
-    Command(
-        name="configuration",
-        summary="print what a run computes of everybody's rows, and the digest by which a roster agrees to it",
-        examples="""examples:
-  analytic-secagg configuration trial/app trial/server/roster.toml
-  the folder of the run's settings, and the roster, whose number of clients is part of it
-  analytic-secagg configuration trial/app trial/server/roster.toml 'ridge=0.5'
-  with other settings; every owner runs it, and compares the digest with the one in the roster
-""",
-        options=ConfigurationOptions,
-        run=_configuration,
-    ),
-    Command(
-        name="check-site",
-        summary="check a site's file, keys, state folder and rows, and try a run beforehand; forget old sessions",
-        examples="""examples:
-  analytic-secagg check-site site.toml
-      without network
-  analytic-secagg check-site site.toml --run trial/app
-      this site's part of every sum, made of its rows and thrown away: what it says ok to does not fail for its rows,
-      its file or its roster later
-  analytic-secagg check-site site.toml --run trial/app --server 127.0.0.1:8000 --certificate ca.crt
-      the link to the server too, with TLS
-""",
-        options=CheckOptions,
-        run=_check_site,
-        finding="a line begins with FAIL and says what would fail",
-    ),
-    Command(
-        name="accept-loss",
-        summary="go on with a query log that was lost or restored from an older copy; its rows count as given before",
-        examples="""example:
-  analytic-secagg accept-loss site.toml
-  where check-site says that the query log is behind its second place, and no newer copy of the state folder is left
-""",
-        options=SiteOptions,
-        run=_accept_loss,
-    ),
-    Command(
-        name="ledger",
-        summary="begin the ledger that a site's [privacy] names, once for its rows; never over an old one",
-        examples="""example:
-  analytic-secagg ledger site.toml
-  check-site prints what was spent since, and the head to note elsewhere
-""",
-        options=SiteOptions,
-        run=_begin_ledger,
-    ),
-)
-"""In the order of a site's life."""

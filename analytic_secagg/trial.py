@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,9 +31,6 @@ KEY_HOLDER_PARTY: PartyId = 201
 MIN_SURVIVORS = 3
 """Smallest number of clients that the trial's sites demand of every total."""
 
-MIN_SITES = 4
-"""Fewest with which every private mode can promise the survivors that the trial's sites demand."""
-
 DROPOUT = 0.4
 """Largest fraction of sites that the trial's app lets vanish."""
 
@@ -55,7 +53,7 @@ CLIENT = """
 party = {party}
 identity = "identity.key"
 data = "rows.npz"
-learners = ["afl"]
+learners = {learners}
 """
 
 OPEN = """\
@@ -159,8 +157,9 @@ class Trial:
                 "key_holder": {KEY_HOLDER_PARTY: key_holder.public},
             },
         )
-        digest = configuration_digest(agreed.federation(roster).learner)
-        roster = roster.model_copy(update={"configurations": (digest,)})
+        learner = agreed.federation(roster).learner
+        roster = roster.model_copy(update={"configurations": (configuration_digest(learner),)})
+        learners = json.dumps(sorted({"afl", learner.name}))
         _write_server(folder / "server", server, roster)
         trial = cls(
             folder=folder,
@@ -168,7 +167,7 @@ class Trial:
             test_rows=deal(ClientRows(dataset.x_test, dataset.y_test), n_sites),
         )
         for party, identity in clients.items():
-            said = CLIENT.format(party=party) + (OPEN if are_rows_public else "")
+            said = CLIENT.format(party=party, learners=learners) + (OPEN if are_rows_public else "")
             _write_site(trial.site(party), roster, said, of_clients)
             write_secret(trial.site(party) / "identity.key", identity.secret)
             trial.give_rows(party, trial.rows[party])
@@ -225,12 +224,17 @@ def fitted_settings(dataset: Dataset, n_sites: int) -> dict[str, Any]:
     """Settings of a run that these rows and so many sites can keep.
 
     The rows of a trial are public, and so few sites can bear dropouts or colluders, not both: it takes the dropouts.
+    Columns of a table, which have names, are of all sizes, and are standardised by two sums.
     """
+    is_table = bool(dataset.columns)
+    targets = "labels"
+    if dataset.is_regression:
+        targets = "agreed" if is_table else str(RowFormat.covering(dataset.y_train))
     return {
         "n-features": dataset.n_features,
         "n-classes": dataset.n_classes,
-        "feature-format": str(RowFormat.covering(dataset.x_train)),
-        "target-format": str(RowFormat.covering(dataset.y_train)) if dataset.is_regression else "labels",
+        "feature-format": "standardised" if is_table else str(RowFormat.covering(dataset.x_train)),
+        "target-format": targets,
         "corruption": 0.0,
         "dropout": min(DROPOUT, (n_sites - MIN_SURVIVORS) / n_sites),
     }

@@ -1,6 +1,7 @@
-"""j. A secure mean beside Flower's SecAgg+: CPU of one client among ten, its bytes, and the error of the mean.
+"""j. A secure mean beside Flower's SecAgg+: CPU of one client among ten and of the server, bytes, error of the mean.
 
-``python -m benchmarks.means 100`` measures one client alone among so many, on complete and sparse graphs, once each.
+``python -m benchmarks.means 100`` measures one client alone among so many, on complete and sparse graphs, and the
+server of a whole round on the sparse one, once each; of ten clients at most Flower's server too.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def means(settings: Settings) -> Iterator[Row]:
         figures: dict[str, Any] = {}
         for name, peer in peers.items():
             figures[f"{name}: client, CPU s"] = Spread.of(seconds[name])
+            figures[f"{name}: server, CPU s"] = Spread.of(peer.server_seconds[-settings.runs :])
             figures[f"{name}: bytes up a number"] = peer.bytes_up / size
             figures[f"{name}: rms error of the mean"] = peer.error
         ratio = quotient(seconds["Flower"], seconds["ours"]) if "Flower" in seconds else None
@@ -70,6 +72,7 @@ class _Ours:
         self._spec = MeanSpec(shapes=shapes, exponents=(exponent,), n_clients=n_clients, entry_bytes=entry_bytes)
         self._is_sparse, self._is_alone = is_sparse, is_alone
         self.bytes_up, self.error = 0, 0.0
+        self.server_seconds: list[float] = []
 
     def _sum(self) -> MaskedSum:
         layout, parties = self._spec.layout, tuple(range(1, self._spec.n_clients + 1))
@@ -83,8 +86,8 @@ class _Ours:
     def __call__(self) -> float:
         sum_ = self._sum()
         parties = sum_.clients
-        server, seconds = sum_.server(), dict.fromkeys(parties, 0.0)
-        clients = {party: sum_.client(party, lambda: self._spec.vector({"w": self._update})) for party in parties}
+        server, seconds, begun = sum_.server(), dict.fromkeys(parties, 0.0), time.process_time()
+        clients = {party: sum_.client(party, lambda: self._spec.words({"w": self._update})) for party in parties}
         requests: dict[int, Any] = dict.fromkeys(parties)
         while requests:
             for party, request in requests.items():
@@ -97,7 +100,9 @@ class _Ours:
                 server.receive(party, said or b"")
             requests = dict(server.close_round())
         assert server.result is not None
-        self.error = _rms(self._spec.mean(server.result).arrays["w"], self._update)
+        mean = self._spec.mean(server.result)
+        self.server_seconds.append(time.process_time() - begun - sum(seconds.values()))
+        self.error = _rms(mean.arrays["w"], self._update)
         return statistics.median(seconds.values())
 
 
@@ -107,6 +112,7 @@ class _Flowers:
     def __init__(self, update: NDArray[np.float32]) -> None:
         self._update = update
         self.bytes_up, self.error = 0, 0.0
+        self.server_seconds: list[float] = []
 
     def __call__(self) -> float:
         from benchmarks.secaggplus import flowers_round
@@ -114,6 +120,7 @@ class _Flowers:
         nodes = range(1, N_CLIENTS + 1)
         done = flowers_round({node: [self._update] for node in nodes}, dict.fromkeys(nodes, 1000))
         assert done.mean is not None
+        self.server_seconds.append(done.server_seconds)
         self.bytes_up, self.error = done.bytes_up, _rms(done.mean[0], self._update)
         return statistics.median(done.client_seconds.values())
 
@@ -131,14 +138,16 @@ def alone(n_clients: int) -> None:
     for entry_bytes, is_sparse in kinds:
         ours = _Ours(update, entry_bytes, n_clients=n_clients, is_sparse=is_sparse, is_alone=True)
         print(f"ours, {entry_bytes} bytes, {'sparse' if is_sparse else 'complete'}: {ours():.3f}", flush=True)
-    nodes = range(1, n_clients + 1)
-    weights = dict.fromkeys(nodes, 1000)
+    whole = _Ours(update, 3, n_clients=n_clients, is_sparse=True)
+    print(f"ours, 3 bytes, sparse: {whole():.3f} of all clients; server {whole.server_seconds[0]:.3f}", flush=True)
+    nodes, is_whole = range(1, n_clients + 1), n_clients <= N_CLIENTS
     done = flowers_round(
         {node: [update] for node in nodes},
-        weights,
-        is_gone=lambda node, stage: node != 1 and stage == "collect_masked_vectors",
+        dict.fromkeys(nodes, 1000),
+        is_gone=lambda node, stage: not is_whole and node != 1 and stage == "collect_masked_vectors",
     )
-    print(f"Flower, complete: {done.client_seconds[1]:.3f}")
+    server = f"; server {done.server_seconds:.3f}" if is_whole else ""
+    print(f"Flower, complete: {done.client_seconds[1]:.3f}{server}")
 
 
 MEANS = Section(
@@ -147,7 +156,7 @@ MEANS = Section(
     method="Whole rounds in turns, without a network, on complete graphs: `MeanSpec` over masked sessions, with the "
     "scale that is carried from a round of the same updates, and Flower's `SecAggPlusWorkflow` and `secaggplus_mod` "
     "with their defaults. Heavy-tailed updates (Student's t, 4 degrees of freedom). The ratio is Flower's CPU seconds "
-    "of one client (the median of ten) over ours.",
+    "of one client (the median of ten) over ours. The server's are all that is no client's, up to the mean.",
     run=means,
 )
 

@@ -10,10 +10,12 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
 from secagg.config import SERVER
+from secagg.encoding import joined
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import (
     ConfigurationError,
@@ -22,7 +24,7 @@ from secagg.errors import (
     SecureSumError,
     SnapshotError,
 )
-from secagg.primitives.sealing import KEY_BYTES, SealBrokenError, open_sealed, seal
+from secagg.primitives.sealing import KEY_BYTES, SealBrokenError, open_sealed, seal_parts
 from secagg.sessions import ClientSession, PartyId, ServerSession, SumResult
 from secagg.snapshots import VERSION
 from secagg.wire import Reader
@@ -250,10 +252,10 @@ class DurableClient:
     def _save(self) -> None:
         self._need_running()
         self._is_stored = False
-        record = self._asked.ljust(32, b"\xff") + len(self._answer).to_bytes(8, "big") + self._answer
-        record += self._session.snapshot()
-        sealed = seal(self._key, record, self._bound, entropy=self._entropy)
-        self._store.save(_HEADER + self._listed + sealed)
+        size = len(self._answer).to_bytes(8, "big")
+        record = self._asked.ljust(32, b"\xff"), size, self._answer, self._session.snapshot()
+        sealed = seal_parts(self._key, record, self._bound, entropy=self._entropy)
+        self._store.save(joined(chain([_HEADER, self._listed], sealed)))
         self._is_stored = True
 
 
@@ -299,10 +301,10 @@ class DurableServer:
             return
         content = _of_this_version(record)
         digest, content = content[:_HASH_BYTES], content[_HASH_BYTES:]
-        if hashlib.sha256(session.snapshot_id + content).digest() != digest:
+        if _hash_of(session.snapshot_id, content) != digest:
             raise SnapshotError("the stored session does not read: another session or configuration, or changed bytes")
         try:
-            reader = Reader(memoryview(content), peer=SERVER)
+            reader = Reader(content, peer=SERVER)
             self.requests = {reader.number(): reader.take(reader.number()) for _ in range(reader.number())}
         except MalformedMessageError as error:
             raise SnapshotError("the stored session does not read: changed bytes") from error
@@ -353,25 +355,33 @@ class DurableServer:
         parts = [len(requests).to_bytes(4, "big")]
         for party, message in requests.items():
             parts += [party.to_bytes(4, "big"), len(message).to_bytes(4, "big"), message]
-        content = b"".join([*parts, self._session.snapshot()])
-        self._store.save(_HEADER + hashlib.sha256(self._session.snapshot_id + content).digest() + content)
+        parts.append(self._session.snapshot())
+        self._store.save(joined([_HEADER, _hash_of(self._session.snapshot_id, *parts), *parts]))
         self._is_stored = True
 
 
-def _read_over(record: bytes) -> tuple[tuple[bytes, ...], bytes]:
+def _hash_of(*parts: bytes | memoryview) -> bytes:
+    """Return the SHA-256 of parts in a row."""
+    hashed = hashlib.sha256()
+    for part in parts:
+        hashed.update(part)
+    return hashed.digest()
+
+
+def _read_over(record: bytes) -> tuple[tuple[bytes, ...], memoryview]:
     """Return the hashes of the ended sessions, and the encrypted record of the running one; empty if none runs."""
-    reader = Reader(memoryview(_of_this_version(record)), peer=SERVER)
+    reader = Reader(_of_this_version(record), peer=SERVER)
     try:
-        return tuple(reader.take(_HASH_BYTES) for _ in range(reader.number())), reader.rest()
+        return tuple(reader.take(_HASH_BYTES) for _ in range(reader.number())), reader.rest_view()
     except MalformedMessageError as error:
         raise SnapshotError("the stored session does not read: changed bytes") from error
 
 
-def _of_this_version(record: bytes) -> bytes:
+def _of_this_version(record: bytes) -> memoryview:
     """Return the bytes after the header of a stored record."""
     if record[: len(_HEADER)] != _HEADER:
         raise SnapshotError(
             f"the stored session was written by another version of this library, not in format {VERSION}; end it with "
             "the version that began it, or begin a new session"
         )
-    return record[len(_HEADER) :]
+    return memoryview(record)[len(_HEADER) :]

@@ -5,20 +5,17 @@ A sum uses its encoder to encode a client's vector, to add encoded vectors, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from secagg.config import SumConfig
 from secagg.costs import PartyCost
 from secagg.entropy import Entropy, os_entropy
-from secagg.errors import (
-    ConfigurationError,
-    InvalidVectorError,
-    RemoteProtocolError,
-    SumOutOfBoundsError,
-)
-from secagg.ring import RingVector
+from secagg.errors import ConfigurationError, RemoteProtocolError
+from secagg.layout import count_beyond
+from secagg.primitives.mask_stream import masked_pieces
+from secagg.ring import ClientVector, RingVector, lift, read_words
 from secagg.sessions import ClientSession, FailureSession, PartyId
 from secagg.sums import NO_SECRETS, CoalitionView, PartySecrets
 from secagg.wire import MessageType, Reader
@@ -49,17 +46,23 @@ class RunningSum:
             RemoteProtocolError: an entry exceeds the bound for one client.
         """
         reader = Reader(memoryview(payload), peer=peer)
-        data = reader.take(self._layout.wire_bytes)
+        data = reader.view(self._layout.wire_bytes)
         reader.end()
-        vector = RingVector.from_bytes(self._layout, data)
         if self._checked_for:
-            try:
-                self._layout.check(vector.decode(), self._checked_for)
-            except (InvalidVectorError, SumOutOfBoundsError) as error:
-                raise RemoteProtocolError(
-                    f"its vector is beyond what one client may send: {error}", peer=peer
-                ) from error
-        self.words.add(vector)
+            self._check(data, peer)
+        self.words.add_bytes(data)
+
+    def _check(self, data: memoryview, peer: PartyId) -> None:
+        """Refuse a vector that exceeds the bounds for one client, before any of it is added."""
+        segments = self._layout.segments
+        bounds = [self._layout.client_bound(segment, self._checked_for) for segment in segments]
+        beyond = [0] * len(segments)
+        for number, _, words in read_words(self._layout, data):
+            beyond[number] += count_beyond(lift(segments[number], words), bounds[number])
+        for segment, count in zip(segments, beyond, strict=True):
+            if count:
+                error = self._layout.refusal(segment, count, self._checked_for)
+                raise RemoteProtocolError(f"its vector is beyond what one client may send: {error}", peer=peer)
 
     def decryption_request(self, survivors: tuple[PartyId, ...]) -> bytes | None:
         """Return the request to the key holder; None if there is nothing to decrypt."""
@@ -69,14 +72,14 @@ class RunningSum:
         """Add the words that the key holder decrypted."""
         raise AssertionError("nobody was asked")
 
-    def to_snapshot(self) -> bytes:
-        """Return the running sum as bytes."""
-        return self.words.to_bytes()
+    def to_snapshot(self) -> Iterator[bytes | memoryview]:
+        """Yield the running sum as bytes, in parts."""
+        return self.words.wire_pieces()
 
     def read_snapshot(self, reader: Reader) -> Self:
         """Read a running sum of the same parameters; inverse of ``to_snapshot``. This one does not change."""
         stored = type(self)(self._layout, checked_for=self._checked_for)
-        stored.words = RingVector.from_bytes(self._layout, reader.take(self._layout.wire_bytes)).copy()
+        stored.words = RingVector.from_bytes(self._layout, reader.view(self._layout.wire_bytes))
         return stored
 
 
@@ -146,9 +149,17 @@ class Encoder:
             f"  a total holds at least {config.survivors_needed} clients, else none is released",
         ]
 
-    def encode(self, vector: RingVector, config: EncodedSum) -> Sequence[memoryview]:
-        """Return the encoded vector, in parts that are copied only once: into their message."""
-        return vector.parts()
+    def encode(
+        self, vector: ClientVector, config: EncodedSum, masks: Sequence[tuple[bytes, int]] = ()
+    ) -> Iterable[bytes | memoryview]:
+        """Return a client's encoded vector, in parts that are made while they are written into its message.
+
+        Args:
+            vector: checked.
+            config: the sum.
+            masks: (seed, sign) of each mask that is added before.
+        """
+        return masked_pieces(config.layout, vector, masks, config.digest)
 
     def begin(self, config: EncodedSum) -> RunningSum:
         """Return an empty running sum."""

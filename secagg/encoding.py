@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from io import BytesIO
+
+
+def joined(parts: Iterable[bytes | memoryview]) -> bytes:
+    """Return parts in a row, each written as it is made; ``b"".join`` would hold them all beside their join."""
+    whole = BytesIO()
+    for part in parts:
+        whole.write(part)
+    return whole.getvalue()
+
 
 def length_prefixed(*parts: bytes) -> bytes:
     """Return the concatenation of the parts, each after its length in eight big-endian bytes."""
-    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    return b"".join(piece for part in parts for piece in (len(part).to_bytes(8, "big"), part))
 
 
-def split_parts(data: bytes) -> list[bytes]:
+def split_parts(data: bytes | bytearray) -> list[bytes]:
     """Return the parts of a ``length_prefixed`` byte string.
 
     Raises:

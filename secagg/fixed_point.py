@@ -47,6 +47,8 @@ _WANTED = {
 _CHUNK = 1 << 16
 """Numbers that are rounded at once, so that intermediate arrays stay in the cache."""
 
+_ZEROS = bytes(4 * _CHUNK)
+
 _CHANCE_BITS = 32
 """Bits of a fraction that stochastic rounding compares with as many random ones."""
 
@@ -250,13 +252,14 @@ def draws_of(rounding: Rounding, entropy: Entropy) -> Entropy | None:
     if rounding == "nearest":
         return None
     stream = Cipher(algorithms.AES(entropy(32)), modes.CTR(bytes(16))).encryptor()
-    return lambda n_bytes: stream.update(bytes(n_bytes))
+    return lambda n_bytes: stream.update(memoryview(_ZEROS)[:n_bytes])
 
 
 def encode(
     values: NDArray[Any],
-    out: IntVector,
+    out: NDArray[np.integer[Any]],
     *,
+    before: NDArray[Any] | None = None,
     name: str,
     weight: int,
     exponent: int,
@@ -269,7 +272,8 @@ def encode(
 
     Args:
         values: float16, float32 or float64, of any shape.
-        out: where the integers go, as many.
+        out: where the integers go, as many; unsigned words hold negative ones in two's complement.
+        before: an array of the same shape that is subtracted, in float64 and in pieces; None subtracts nothing.
         name: of the array, for errors.
         weight: w, a whole number of at most 2^32.
         exponent: numbers are clipped to [-2^exponent, 2^exponent].
@@ -279,50 +283,54 @@ def encode(
     Raises:
         InvalidVectorError: a number is NaN or infinite.
     """
-    flat, clip, clipped = np.ascontiguousarray(values).reshape(-1), 2.0**exponent, 0
+    flat = np.ascontiguousarray(values).reshape(-1)
+    earlier = None if before is None else np.ascontiguousarray(before).reshape(-1)
+    clip, clipped = 2.0**exponent, 0
     # One multiplication by weight and step: a power of two is exact, so it rounds as w x alone does.
     factor = math.ldexp(float(weight), shift)
     is_narrow = math.ldexp(factor, exponent) < 1 << (63 - _CHANCE_BITS)
     for start in range(0, flat.size, _CHUNK):
-        numbers, integers = flat[start : start + _CHUNK].astype(np.float64), out[start : start + _CHUNK]
+        place = slice(start, start + _CHUNK)
+        numbers = flat[place].astype(np.float64)
+        if earlier is not None:
+            with np.errstate(all="ignore"):  # what is not finite is refused below
+                numbers -= earlier[place]
         if not -clip <= numbers.min() <= numbers.max() <= clip:  # of NaN all is false
-            clipped += _clip(numbers, clip, name, flat)
+            clipped += _clip(numbers, clip, name)
         if draws is None:
             numbers *= factor
-            integers[...] = np.rint(numbers, out=numbers)
+            out[place] = np.rint(numbers, out=numbers).astype(np.int64)
             continue
         drawn = np.frombuffer(draws(4 * numbers.size), dtype="<u4")
         if is_narrow:
             # The integer and its fraction in one word: it exceeds the next integer where the fraction exceeds the draw.
             numbers *= math.ldexp(factor, _CHANCE_BITS)
-            integers[...] = np.rint(numbers, out=numbers)
-            integers -= drawn
-            integers += (1 << _CHANCE_BITS) - 1
+            integers = np.rint(numbers, out=numbers).astype(np.int64)
+            integers += ~drawn  # 2^32 - 1 - drawn
             integers >>= _CHANCE_BITS
+            out[place] = integers
         else:
             numbers *= factor
             whole = np.floor(numbers)
-            integers[...] = whole + (drawn < np.rint(np.ldexp(numbers - whole, _CHANCE_BITS)))
+            out[place] = (whole + (drawn < np.rint(np.ldexp(numbers - whole, _CHANCE_BITS)))).astype(np.int64)
     return clipped
 
 
-def _clip(numbers: FloatArray, clip: float, name: str, whole: NDArray[Any]) -> int:
+def _clip(numbers: FloatArray, clip: float, name: str) -> int:
     """Clip numbers in place and return how many were beyond the clip.
 
     Args:
         numbers: part of an array.
         clip: largest absolute value.
-        name: of the array; with ``whole`` for the error.
-        whole: the array.
+        name: of the array, for the error.
 
     Raises:
         InvalidVectorError: a number is NaN or infinite.
     """
     if not np.isfinite(numbers).all():
-        n_bad = int(np.count_nonzero(~np.isfinite(whole)))
         raise InvalidVectorError(
-            f"{name!r}: {n_bad} of {whole.size} numbers are NaN or infinite, and a mean over them would be so for "
-            "everybody; nothing was sent. Repair the model, or leave this client out of the round"
+            f"{name!r}: numbers are NaN or infinite, and a mean over them would be so for everybody; nothing was sent. "
+            "Repair the model, or leave this client out of the round"
         )
     n_beyond = int(np.count_nonzero(np.abs(numbers) > clip))
     np.clip(numbers, -clip, clip, out=numbers)

@@ -200,16 +200,26 @@ class Layout:
                 f"{vector.dtype} of shape {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
             )
             raise InvalidVectorError(f"the layout needs int64 of shape ({self.size},), not {came}")
-        for segment, place in self.slices():
-            own = self.client_bound(segment, n_clients)
-            if beyond := _beyond(vector[place], own):
-                why = f", an equal share of the sum's {segment.bound} for each of {n_clients} clients"
-                is_share = segment.client_bound is None and not self.sum_fits
-                raise InvalidVectorError(
-                    f"segment {segment.name!r}: {beyond} of {segment.size} entries lie beyond the bound for one client "
-                    f"{own}{why if is_share else ''}; have all parties agree on a layout with a larger bound or "
-                    "client_bound, or send less"
-                )
+        self.check_segments((vector[place] for _, place in self.slices()), n_clients)
+
+    def check_segments(self, vector: Iterable[NDArray[np.signedinteger[Any]]], n_clients: int) -> None:
+        """Refuse a client's vector, given segment by segment, with an entry beyond the bound for one client.
+
+        Raises:
+            InvalidVectorError: names the segment and the number of entries, never their values.
+        """
+        for segment, entries in zip(self.segments, vector, strict=True):
+            if beyond := count_beyond(entries, self.client_bound(segment, n_clients)):
+                raise self.refusal(segment, beyond, n_clients)
+
+    def refusal(self, segment: Segment, beyond: int, n_clients: int) -> InvalidVectorError:
+        """Return the error for a client's segment of which so many entries exceed the bound for one client."""
+        own, is_share = self.client_bound(segment, n_clients), segment.client_bound is None and not self.sum_fits
+        why = f", an equal share of the sum's {segment.bound} for each of {n_clients} clients" if is_share else ""
+        return InvalidVectorError(
+            f"segment {segment.name!r}: {beyond} of {segment.size} entries lie beyond the bound for one client "
+            f"{own}{why}; have all parties agree on a layout with a larger bound or client_bound, or send less"
+        )
 
     def check_total(self, total: IntVector, n_survivors: int, n_clients: int) -> None:
         """Refuse a total that ``n_survivors`` clients within their own bounds cannot have.
@@ -219,7 +229,7 @@ class Layout:
         """
         for segment, place in self.slices():
             own = self.client_bound(segment, n_clients)
-            if beyond := _beyond(total[place], n_survivors * own):
+            if beyond := count_beyond(total[place], n_survivors * own):
                 raise SumOutOfBoundsError(
                     f"segment {segment.name!r}: {beyond} of {segment.size} entries of the total lie beyond what "
                     f"{n_survivors} clients of at most {own} each can add up to: a client broke its bound. Discard "
@@ -242,7 +252,7 @@ class Layout:
         return shape + (b"\0" + self.agreed if self.agreed else b"")
 
 
-def _beyond(values: IntVector, bound: int) -> int:
+def count_beyond(values: NDArray[np.signedinteger[Any]], bound: int) -> int:
     """Return the number of values whose absolute value exceeds a bound."""
     bound = min(bound, MAX_BOUND)
     if values.max() <= bound and values.min() >= -bound:

@@ -46,6 +46,7 @@ from secagg.fixed_point import (
     take_arrays,
 )
 from secagg.layout import IntVector, Layout, Segment
+from secagg.ring import RingVector
 from secagg.sessions import PartyId, SumResult
 
 FIRST_CLIP = 8.0
@@ -295,6 +296,32 @@ class MeanSpec:
         Raises:
             InvalidVectorError: NaN or infinity, other names, shapes or types, or a weight out of range; which, by name.
         """
+        return self.words(arrays, weight=weight, metrics=metrics, entropy=entropy).decode()
+
+    def words(
+        self,
+        arrays: Mapping[str, Any],
+        *,
+        before: Mapping[str, Any] | None = None,
+        weight: int = 1,
+        metrics: Mapping[str, float] | None = None,
+        entropy: Entropy = os_entropy,
+    ) -> RingVector:
+        """Return the same vector in words of 1 to 8 bytes: the input of a large model, which a session masks in place.
+
+        Args:
+            arrays, weight, metrics, entropy: as in ``vector``.
+            before: arrays that are subtracted, such as the model before training; None subtracts nothing. Differences
+                are made in pieces, so they take no memory.
+
+        >>> spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=3, clip=1.0, entry_bytes=2)
+        >>> after, before = {"w": np.array([4.5, 1.0])}, {"w": np.array([4.0, 8.0])}
+        >>> spec.words(after, before=before).decode()
+        array([ 4096, -8192,     1,     1])
+
+        Raises:
+            InvalidVectorError: as ``vector``.
+        """
         if isinstance(weight, bool) or not isinstance(weight, int | np.integer) or not 1 <= weight <= self.max_weight:
             is_zero = isinstance(weight, int | np.integer) and weight == 0
             nobody = "leave this client out. A client of weight 0 hides nobody"
@@ -302,28 +329,35 @@ class MeanSpec:
             raise InvalidVectorError(
                 f"weight must be a whole number of 1 to max_weight {self.max_weight}, not {weight!r}; {advice}"
             )
+        reals = [REAL] * len(self.shapes)
         taken = itertools.chain(
-            take_arrays(arrays, self.shapes, [REAL] * len(self.shapes)),
+            take_arrays(arrays, self.shapes, reals),
             take_arrays(metrics or {}, tuple((name, ()) for name in self.metrics), [NUMBER] * len(self.metrics)),
         )
+        subtracted = itertools.chain(
+            () if before is None else take_arrays(before, self.shapes, reals), itertools.repeat(None)
+        )
+        words = [np.empty(segment.size, dtype=segment.word) for segment in self.layout.segments]
+        ends = np.cumsum([size_of(shape) for _, shape in self.shapes])
+        places = [*np.split(words[0], ends[:-1]), *(words[1].reshape(-1, 1) if self.metrics else ())]
         draws = draws_of(self.rounding, entropy)
-        vector, clipped, place = np.empty(self.layout.size, dtype=np.int64), [], 0
-        for (name, _, exponent, shift), array in zip(self._fields, taken, strict=True):
-            part = vector[place : place + array.size]
-            place += array.size
-            clipped.append(
-                encode(
-                    array,
-                    part,
-                    name=name,
-                    weight=int(weight),
-                    exponent=exponent,
-                    shift=shift,
-                    draws=draws,
-                )
+        words[-2][:] = [
+            encode(
+                array,
+                place,
+                before=earlier,
+                name=name,
+                weight=int(weight),
+                exponent=exponent,
+                shift=shift,
+                draws=draws,
             )
-        vector[place:] = [*clipped, weight]
-        return vector
+            for array, (name, _, exponent, shift), place, earlier in zip(
+                taken, self._fields, places, subtracted, strict=False
+            )
+        ]
+        words[-1][:] = weight
+        return RingVector(self.layout, words)
 
     def mean(self, result: SumResult) -> MeanResult:
         """Return the mean that a released total holds.

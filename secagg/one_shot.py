@@ -10,7 +10,7 @@ from secagg.config import SERVER
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import LocalProtocolError, RemoteProtocolError
 from secagg.party import Party
-from secagg.ring import RingVector
+from secagg.ring import ClientVector
 from secagg.sessions import ClientInput, PartyId
 from secagg.snapshots import CLIENT, Stored, binding
 from secagg.sums import PartySecrets
@@ -58,11 +58,10 @@ class OneShotClient(Party, Stored[OneShotState]):
         """Refuse every message."""
         raise RemoteProtocolError("in this sum the server asks clients nothing", peer=SERVER)
 
-    def _vector(self) -> RingVector:
+    def _vector(self) -> ClientVector:
         if self._kept.has_sent or self._client_input is None:
             raise LocalProtocolError("this client has sent its vector; one session sends one vector, once")
-        layout = self._config.layout
-        return RingVector.encode(layout, resolve(layout, self._client_input, len(self._config.clients)))
+        return resolve(self._config.layout, self._client_input, len(self._config.clients))
 
     def _mark_sent(self) -> None:
         self._kept.has_sent, self._client_input = True, None

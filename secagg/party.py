@@ -6,7 +6,7 @@ With identities each message is signed by its sender over version, type, digest,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Protocol, cast
 
@@ -51,7 +51,12 @@ class Party:
         self._identity, self._consent = config.signer(party, secrets), secrets.consent
 
     def _seal_message(
-        self, type_: MessageType, payload: bytes, recipient: PartyId = SERVER, *, vector: Sequence[memoryview] = ()
+        self,
+        type_: MessageType,
+        payload: bytes,
+        recipient: PartyId = SERVER,
+        *,
+        vector: Iterable[bytes | memoryview] = (),
     ) -> bytes:
         """Return a message, signed with identities. ``vector`` is the end of its payload."""
         return seal_frame(

@@ -1,16 +1,31 @@
-"""Vectors over Z/2^(8 w): integers of a layout as unsigned words with wrap-around arithmetic."""
+"""Vectors over Z/2^(8 w): integers of a layout as unsigned words with wrap-around arithmetic.
+
+A long vector is worked on a piece at a time, so that beside the vector and its message there is one piece in memory.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.encoding import joined
 from secagg.errors import MalformedMessageError, SumOutOfBoundsError
-from secagg.layout import IntVector, Layout, Segment
+from secagg.layout import IntVector, Layout, Segment, count_beyond
 
 Words = NDArray[np.unsignedinteger[Any]]
+
+PIECE_BYTES = 1 << 18
+"""Size of a piece in words, which stays in the cache while all masks are added."""
+
+
+def pieces(segment: Segment) -> Iterator[slice]:
+    """Yield the places of a segment's pieces, in order."""
+    step = PIECE_BYTES // segment.word.itemsize
+    for start in range(0, segment.size, step):
+        yield slice(start, min(start + step, segment.size))
 
 
 class RingVector:
@@ -35,6 +50,18 @@ class RingVector:
         """Return the ring vector of checked integers; negative ones in two's complement."""
         return cls(layout, [vector[place].astype(s.word, casting="unsafe") for s, place in layout.slices()])
 
+    def clear(self) -> None:
+        """Become the zero vector, and give the memory of the words back."""
+        self.words = RingVector.zeros(self.layout).words
+
+    def check(self, n_clients: int) -> None:
+        """Refuse a client's vector with an entry beyond the bound for one client. All bytes of its words count.
+
+        Raises:
+            InvalidVectorError: names the segment and the number of entries, never their values.
+        """
+        self.layout.check_segments((words.view(f"<i{words.itemsize}") for words in self.words), n_clients)
+
     def copy(self) -> RingVector:
         """Return a writable copy."""
         return RingVector(self.layout, [words.copy() for words in self.words])
@@ -49,6 +76,23 @@ class RingVector:
         for mine, theirs in zip(self.words, other.words, strict=True):
             np.subtract(mine, theirs, out=mine)
 
+    def add_bytes(self, data: bytes | memoryview) -> None:
+        """Add a vector's wire form in place; one of another length changes nothing.
+
+        Raises:
+            MalformedMessageError: the number of bytes does not match the layout.
+        """
+        self._combine(np.add, data)
+
+    def subtract_bytes(self, data: bytes | memoryview) -> None:
+        """Subtract a vector's wire form in place, likewise."""
+        self._combine(np.subtract, data)
+
+    def _combine(self, operation: Callable[..., Any], data: bytes | memoryview) -> None:
+        for number, place, theirs in read_words(self.layout, data):
+            mine = self.words[number][place]
+            operation(mine, theirs, out=mine)
+
     def decode(self) -> IntVector:
         """Return the integers of [-bound, bound] that these words represent.
 
@@ -57,16 +101,28 @@ class RingVector:
         """
         vector = np.empty(self.layout.size, dtype=np.int64)
         for (segment, place), words in zip(self.layout.slices(), self.words, strict=True):
-            vector[place] = _lift(segment, words)
+            values, beyond = vector[place], 0
+            for piece in pieces(segment):
+                values[piece] = lift(segment, words[piece])
+                beyond += count_beyond(values[piece], segment.bound)
+            if beyond:
+                raise SumOutOfBoundsError(
+                    f"segment {segment.name!r}: {beyond} of {segment.size} entries of the total lie beyond the public "
+                    "bound; a client broke its bound, or the words that came out are no sum of vectors: the masks did "
+                    "not cancel, or other ciphertexts were decrypted (parties disagree about session, configuration, "
+                    "keys or model, or one is malicious). Discard this total and start a new session"
+                )
         return vector
 
     def to_bytes(self) -> bytes:
         """Return the wire form: the low bytes of each entry, little-endian."""
-        return b"".join(self.parts())
+        return joined(self.wire_pieces())
 
-    def parts(self) -> list[memoryview]:
-        """Return the wire form as one part per segment, without a copy if words are sent whole."""
-        return list(map(_pack, self.layout.segments, self.words))
+    def wire_pieces(self) -> Iterator[memoryview]:
+        """Yield the wire form a piece at a time."""
+        for segment, words in zip(self.layout.segments, self.words, strict=True):
+            for place in pieces(segment):
+                yield pack(segment, words[place])
 
     @classmethod
     def from_bytes(cls, layout: Layout, data: bytes | memoryview) -> Self:
@@ -75,18 +131,38 @@ class RingVector:
         Raises:
             MalformedMessageError: the number of bytes does not match the layout.
         """
-        if len(data) != layout.wire_bytes:
-            raise MalformedMessageError(f"a vector of this layout takes {layout.wire_bytes} bytes, not {len(data)}")
-        words, start = [], 0
-        for segment in layout.segments:
-            stop = start + segment.size * segment.wire_bytes
-            words.append(_unpack(segment, data[start:stop]))
+        _check_length(layout, data)  # before anything is allocated
+        vector = cls.zeros(layout)
+        vector.add_bytes(data)
+        return vector
+
+
+ClientVector = IntVector | RingVector
+"""A client's checked vector: integers, or words already."""
+
+
+def read_words(layout: Layout, data: bytes | memoryview) -> Iterator[tuple[int, slice, Words]]:
+    """Yield the words of a wire form a piece at a time: the number of the segment, the place in it, the words.
+
+    Raises:
+        MalformedMessageError: the number of bytes does not match the layout, before any piece.
+    """
+    _check_length(layout, data)
+    view, start = memoryview(data), 0
+    for number, segment in enumerate(layout.segments):
+        for place in pieces(segment):
+            stop = start + (place.stop - place.start) * segment.wire_bytes
+            yield number, place, _unpack(segment, view[start:stop])
             start = stop
-        return cls(layout, words)
 
 
-def _pack(segment: Segment, words: Words) -> memoryview:
-    """Return the low bytes of each word.
+def _check_length(layout: Layout, data: bytes | memoryview) -> None:
+    if len(data) != layout.wire_bytes:
+        raise MalformedMessageError(f"a vector of this layout takes {layout.wire_bytes} bytes, not {len(data)}")
+
+
+def pack(segment: Segment, words: Words) -> memoryview:
+    """Return the low bytes of each word of a piece.
 
     Copying whole words is much faster than copying bytes. A word written at the place of its entry overwrites the start
     of the next entry. Therefore every second word is written first, then the words between, then the lower halves of
@@ -95,7 +171,7 @@ def _pack(segment: Segment, words: Words) -> memoryview:
     entry, size = segment.wire_bytes, segment.word.itemsize
     if entry == size:
         return words.view(np.uint8).data
-    packed = np.empty(segment.size * entry + size - entry, dtype=np.uint8)
+    packed = np.empty(len(words) * entry + size - entry, dtype=np.uint8)
 
     def write(first: int, values: Words) -> None:
         place = np.ndarray(values.shape, values.dtype, packed.data, offset=first * entry, strides=(2 * entry,))
@@ -104,32 +180,24 @@ def _pack(segment: Segment, words: Words) -> memoryview:
     write(0, words[::2])
     write(1, words[1::2])
     write(0, words.view(f"<u{size // 2}")[::4])
-    return packed.data[: segment.size * entry]
+    return packed.data[: len(words) * entry]
 
 
-def _unpack(segment: Segment, data: bytes | memoryview) -> Words:
+def _unpack(segment: Segment, data: memoryview) -> Words:
     entry, size = segment.wire_bytes, segment.word.itemsize
     if entry == size:
         return np.frombuffer(data, dtype=segment.word)
-    words: Words = np.empty(segment.size, dtype=segment.word)
-    wider: Words = np.ndarray((segment.size - 1,), segment.word, data, strides=(entry,))
+    count = len(data) // entry
+    words: Words = np.empty(count, dtype=segment.word)
+    wider: Words = np.ndarray((count - 1,), segment.word, data, strides=(entry,))
     np.bitwise_and(wider, segment.word.type((1 << 8 * entry) - 1), out=words[:-1])
     words[-1] = int.from_bytes(data[-entry:], "little")
-    words.setflags(write=False)  # like the view above; make a copy to add to it
     return words
 
 
-def _lift(segment: Segment, words: Words) -> IntVector:
-    """Return the representatives of smallest absolute value, checked against the bound."""
+def lift(segment: Segment, words: Words) -> IntVector:
+    """Return the representatives of smallest absolute value of a piece's words."""
     spare_bits = 8 * (segment.word.itemsize - segment.wire_bytes)
     signed = np.dtype(f"<i{segment.word.itemsize}")
     values: IntVector = np.right_shift(np.left_shift(words, spare_bits).view(signed), spare_bits).astype(np.int64)
-    beyond = int(np.count_nonzero((values > segment.bound) | (values < -segment.bound)))
-    if beyond:
-        raise SumOutOfBoundsError(
-            f"segment {segment.name!r}: {beyond} of {segment.size} entries of the total lie beyond the public bound; "
-            "a client broke its bound, or the words that came out are no sum of vectors: the masks did not cancel, or "
-            "other ciphertexts were decrypted (parties disagree about session, configuration, keys or model, or one "
-            "is malicious). Discard this total and start a new session"
-        )
     return values

@@ -186,6 +186,7 @@ class ServerRounds(Party, Stored[R]):
             SumOutOfBoundsError: the total exceeds the bounds of so many clients.
         """
         total, counted = words.decode(), tuple(sorted(survivors))
+        words.clear()
         self._config.layout.check_total(total, len(counted), len(self._config.clients))
         self._kept.result = SumResult(
             total=total,

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from secagg.layout import IntVector
+from secagg.ring import RingVector
 
 PartyId = int
 """Public number of a party, 1 to 2^32 - 1. Clients and helpers of one session have different numbers."""
 
-ClientInput = IntVector | Callable[[], IntVector]
-"""A client's vector, or a callable that returns it when it is needed (a simulation then need not store them all)."""
+ClientInput = IntVector | Callable[[], IntVector | RingVector]
+"""A client's vector, or a callable that returns it when it is needed (a simulation then need not store them all). Words
+that a callable returns are the session's own from then on: it masks them where they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_
 
 import numpy as np
 
+from secagg.encoding import joined
 from secagg.errors import MalformedMessageError, SnapshotError
 from secagg.sessions import PartyId
 from secagg.wire import Reader
@@ -56,7 +57,7 @@ class Stored(Generic[State]):
 
 def write(state: object) -> bytes:
     """Return the bytes of a dataclass, field by field; fields with ``to_snapshot`` write themselves."""
-    return b"".join(_write_fields(state))
+    return joined(_write_fields(state))
 
 
 def read(fresh: State, snapshot: bytes) -> State:
@@ -86,11 +87,27 @@ def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((field.name, hints[field.name]) for field in dataclasses.fields(kind) if field.init)
 
 
-def _write_fields(state: Any) -> Iterable[bytes]:
+def _write_fields(state: Any) -> Iterable[bytes | memoryview]:
     of: Any = type(state)
     for name, kind in _fields(of):
         value = getattr(state, name)
-        yield value.to_snapshot() if hasattr(value, "to_snapshot") else _write(value, kind)
+        yield from value.to_snapshot() if hasattr(value, "to_snapshot") else _write_field(value, kind)
+
+
+def _write_field(value: Any, kind: Any) -> Iterable[bytes | memoryview]:
+    """Yield the bytes of a field; what may be long, an array or a dataclass that holds one, in parts."""
+    kind, origin, of = _parts(kind)
+    if origin in (Union, types.UnionType) and value is not None:
+        yield b"\1"
+        yield from _write_field(value, _but_none(of))
+    elif origin is np.ndarray:
+        whole = np.ascontiguousarray(value, dtype="<i8")
+        yield whole.nbytes.to_bytes(8, "big")
+        yield whole.data.cast("B")
+    elif dataclasses.is_dataclass(kind):
+        yield from _write_fields(value)
+    else:
+        yield _write(value, kind)
 
 
 def _read_fields(reader: Reader, kind: Any, fresh: Any) -> Any:
@@ -116,10 +133,8 @@ def _write(value: Any, kind: Any) -> bytes:
         return len(value).to_bytes(8, "big") + b"".join(_write(entry, of[0]) for entry in value)
     if origin in (set, frozenset):
         return len(value).to_bytes(8, "big") + b"".join(_write(entry, of[0]) for entry in sorted(value))
-    if origin is np.ndarray:
-        return _write(value.astype("<i8").tobytes(), bytes)
-    if dataclasses.is_dataclass(kind):
-        return b"".join(_write_fields(value))
+    if origin is np.ndarray or dataclasses.is_dataclass(kind):
+        return joined(_write_field(value, kind))
     if issubclass(kind, bytes):
         return len(value).to_bytes(8, "big") + bytes(value)
     if issubclass(kind, Enum):
@@ -138,7 +153,7 @@ def _read(reader: Reader, kind: Any) -> Any:
     if origin in (tuple, list, set, frozenset):
         return origin(_read(reader, of[0]) for _ in range(_count(reader)))
     if origin is np.ndarray:
-        return np.frombuffer(_read(reader, bytes), dtype="<i8").astype(np.int64)
+        return np.frombuffer(reader.view(_count(reader)), dtype="<i8").astype(np.int64)
     if dataclasses.is_dataclass(kind):
         return _read_fields(reader, kind, None)
     if issubclass(kind, bytes):

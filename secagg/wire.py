@@ -9,10 +9,12 @@ sender's Ed25519 signature over all bytes before it; without identities no messa
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import chain
 
+from secagg.encoding import joined
 from secagg.errors import MalformedMessageError
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, statement, verifies
 from secagg.sessions import PartyId
@@ -84,15 +86,28 @@ def seal_frame(
     sender: PartyId,
     recipient: PartyId,
     identity: IdentityKey | None = None,
-    vector: Sequence[memoryview] = (),
+    vector: Iterable[bytes | memoryview] = (),
 ) -> bytes:
     """Return the bytes of one message, signed with ``identity`` if given.
 
-    ``vector`` is the end of the payload, passed in parts so that megabytes are copied only once.
+    ``vector`` is the end of the payload. Its parts are made one at a time, and only the message holds them all.
     """
     header = _header(type_, digest, sender, recipient, SIGNATURE_BYTES if identity else 0)
-    signature = identity.sign(_LABEL, *_said(header, payload, *vector)) if identity else b""
-    return b"".join((header, payload, *vector, signature))
+    return joined(_signed(header, chain([payload], vector), identity))
+
+
+def _signed(
+    header: bytes, payload: Iterable[bytes | memoryview], identity: IdentityKey | None
+) -> Iterator[bytes | memoryview]:
+    """Yield the parts of a message; the signature is of the header and the payload's hash."""
+    hashed = hashlib.sha256()
+    yield header
+    for part in payload:
+        if identity is not None:
+            hashed.update(part)
+        yield part
+    if identity is not None:
+        yield identity.sign(_LABEL, header, hashed.digest())
 
 
 def signed_statement(
@@ -107,11 +122,8 @@ def _header(type_: MessageType, digest: bytes, sender: PartyId, recipient: Party
     return MAGIC + bytes([VERSION, type_]) + digest + parties + bytes([signature_bytes])
 
 
-def _said(header: bytes | memoryview, *payload: bytes | memoryview) -> tuple[bytes, bytes]:
-    hashed = hashlib.sha256()
-    for part in payload:
-        hashed.update(part)
-    return bytes(header), hashed.digest()
+def _said(header: bytes | memoryview, payload: bytes | memoryview) -> tuple[bytes, bytes]:
+    return bytes(header), hashlib.sha256(payload).digest()
 
 
 def open_frame(message: bytes, *, digest: bytes, sender: PartyId, recipient: PartyId, public: bytes = b"") -> Frame:
@@ -218,9 +230,13 @@ class Reader:
 
     def take(self, n_bytes: int) -> bytes:
         """Return the next ``n_bytes``."""
+        return bytes(self.view(n_bytes))
+
+    def view(self, n_bytes: int) -> memoryview:
+        """Return the next ``n_bytes`` without a copy."""
         if len(self._payload) < n_bytes:
             raise MalformedMessageError(f"the message ends {n_bytes - len(self._payload)} bytes early", peer=self._peer)
-        taken, self._payload = bytes(self._payload[:n_bytes]), self._payload[n_bytes:]
+        taken, self._payload = self._payload[:n_bytes], self._payload[n_bytes:]
         return taken
 
     def number(self) -> int:
@@ -229,6 +245,13 @@ class Reader:
 
     def entries(self, n_bytes: int) -> dict[PartyId, bytes]:
         """Return a counted list of (party, ``n_bytes``), strictly ascending by party, as a dictionary."""
+        return {party: bytes(entry) for party, entry in self._listed(n_bytes)}
+
+    def entry_views(self, n_bytes: int) -> dict[PartyId, memoryview]:
+        """Return such a list without a copy of its entries."""
+        return dict(self._listed(n_bytes))
+
+    def _listed(self, n_bytes: int) -> Iterator[tuple[PartyId, memoryview]]:
         count = self.number()
         if count > self._max_entries:
             raise MalformedMessageError(
@@ -237,7 +260,6 @@ class Reader:
             )
         if len(self._payload) < count * (4 + n_bytes):
             raise MalformedMessageError(f"the message ends before its {count} entries do", peer=self._peer)
-        entries: dict[PartyId, bytes] = {}
         last = -1
         for _ in range(count):
             party = self.number()
@@ -245,13 +267,16 @@ class Reader:
                 raise MalformedMessageError(
                     f"entries must ascend by party without repeats; {party} came after {last}", peer=self._peer
                 )
-            entries[party] = self.take(n_bytes)
+            yield party, self.view(n_bytes)
             last = party
-        return entries
 
     def rest(self) -> bytes:
         """Return all remaining bytes."""
-        return self.take(len(self._payload))
+        return bytes(self.rest_view())
+
+    def rest_view(self) -> memoryview:
+        """Return all remaining bytes without a copy."""
+        return self.view(len(self._payload))
 
     def end(self) -> None:
         """Refuse remaining bytes."""

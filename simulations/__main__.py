@@ -12,8 +12,8 @@ from analytic_secagg.__main__ import EPILOG, SECTIONS, program
 from analytic_secagg.console.command_line import DISTRIBUTION, Listed, run_line
 
 EXPERIMENTS = (
-    Listed("compare", "simulations.compare.command:COMMAND", "compare privacy modes and learners, bit for bit"),
-    Listed("audit", "simulations.audit.command:COMMAND", "attack a federation and report what it reveals"),
+    Listed("compare", "simulations.command_line.compare:COMMAND", "compare privacy modes and learners, bit for bit"),
+    Listed("audit", "simulations.command_line.audit:COMMAND", "attack a federation and report what it reveals"),
     Listed("features", "simulations.data.features_command:COMMAND", "compute features of images or texts"),
     Listed("parameters", "simulations.command_line.parameters_command:COMMAND", "guarantees and costs by cohort size"),
 )

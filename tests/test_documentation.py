@@ -81,7 +81,7 @@ def test_the_page_of_model_files_names_all_that_is_in_them(tmp_path: Path) -> No
     for name, entry in LEARNERS.items():
         narrow = {"n_layers": 1, "d_phi": 8, "d_f": 8} if name == "deepafl" else {}
         learner = entry.build(LearnerSettings(**sizes, feature_format=row_format, options=narrow))
-        save_model(tmp_path / name, learner, fit_pooled(learner, rows), with_totals=True)
+        save_model(tmp_path / name, learner, fit_pooled(learner, rows), features=list("abcd"), with_totals=True)
         with safe_open(tmp_path / name, framework="numpy") as file:
             saved, held = json.loads(file.metadata()["analytic-model"]), list(file.keys())
         assert list(saved) == re.findall(r"^\| `(\w+)` \|", described, flags=re.MULTILINE)

@@ -27,12 +27,13 @@ from typing import Any
 
 import flint
 import numpy as np
+import scipy
 from flint import arb, ctx
 from numpy.typing import NDArray
-from scipy.linalg import eigh, lapack
 from threadpoolctl import ThreadpoolController
 
 from analytic.solve.digits import INFLATE, Digits, FloatMatrix, bits_beside, rounds_to_high, two_sum
+from analytic.triangles import mirrored
 
 FloatVector = NDArray[np.float64]
 
@@ -41,9 +42,9 @@ LEVELS, SMALL = 40, 64
 """Most improvements of a preconditioner: condition numbers up to some 2^50 a level, and small systems have any."""
 LOWEST = -900
 """Units below 2^LOWEST would leave float64."""
-MIN_COLUMNS, COLUMNS_PART = 16, 32
-"""Columns are refined 16 at a time, or d / 32: their digits, some 80 numbers an entry, then take less than what made
-the inverse, and products are wide enough for BLAS."""
+MIN_COLUMNS, MAX_COLUMNS, COLUMNS_PART = 16, 128, 32
+"""Columns are refined d / 32 at a time, 16 to 128: their digits, some 45 numbers an entry, then take less than what
+made the inverse, and products are wide enough for BLAS."""
 EXACT_SIZE = 1024
 """Largest system that rational arithmetic decides: some seconds a column."""
 BLOCK_ROWS = 128
@@ -150,7 +151,7 @@ class Inverse:
     def __call__(self, right: FloatMatrix) -> FloatMatrix:
         """A^-1 times a matrix, approximately."""
         solution: FloatMatrix
-        solution, _ = lapack.dpotrs(self.factor, self._times(right), lower=1)
+        solution, _ = scipy.linalg.lapack.dpotrs(self.factor, self._times(right), lower=1)
         return self.outer[:, None] * solution if self.outer.ndim == 1 else self.outer.T @ solution
 
     def error(self, residual: FloatMatrix) -> FloatMatrix:
@@ -209,7 +210,7 @@ def inverses(system: System) -> Iterator[Inverse | None]:
             with one_blas_thread():
                 _refuse_negative(system, matrix, outer)
                 factor = _lifted(matrix)
-        inner, _ = lapack.dtrtri(np.asfortranarray(np.tril(factor)), lower=1)
+        inner, _ = scipy.linalg.lapack.dtrtri(np.asfortranarray(np.tril(factor)), lower=1)
         rows = inner * outer if outer.ndim == 1 else inner @ outer
         rows = np.ldexp(rows, -np.frexp(np.abs(rows).max(axis=1))[1][:, None])
         digits = Digits.rounded(rows, system.step_bits, 2)
@@ -218,7 +219,9 @@ def inverses(system: System) -> Iterator[Inverse | None]:
             raise UndecidedError
         matrix = product.floats()
         scale = _powers(matrix.diagonal())
-        matrix, outer = scale[:, None] * matrix * scale, scale[:, None] * digits.floats()
+        matrix *= scale
+        matrix *= scale[:, None]
+        outer = scale[:, None] * digits.floats()
 
 
 def proven(better: Iterator[Inverse | None]) -> Iterator[Inverse]:
@@ -232,31 +235,38 @@ def proven(better: Iterator[Inverse | None]) -> Iterator[Inverse]:
 
 
 def _factored(matrix: FloatMatrix) -> tuple[FloatMatrix, float, float]:
-    """A factor of B, a lower bound of its smallest eigenvalue, 0 without proof, and its reciprocal condition."""
+    """A factor of B, a lower bound of its smallest eigenvalue, 0 without proof, and its reciprocal condition.
+
+    A bound uses B up (``verified``).
+    """
     factor: FloatMatrix
-    factor, failed = lapack.dpotrf(np.array(matrix.T, order="F"), lower=1, overwrite_a=1, clean=0)
+    factor, failed = scipy.linalg.lapack.dpotrf(np.array(matrix.T, order="F"), lower=1, overwrite_a=1, clean=0)
     if failed:
         return factor, 0.0, 0.0
     norm = max(float(np.abs(rows).sum(axis=1).max()) for rows in np.array_split(matrix, -(-len(matrix) // SMALL)))
-    rcond, _ = lapack.dpocon(factor, norm, uplo="L")
+    rcond, _ = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")
     return factor, verified(matrix, norm * float(rcond) / 4), float(rcond)
 
 
 def verified(matrix: FloatMatrix, guess: float = 0.0) -> float:
-    """A lower bound of B's smallest eigenvalue, near the guess if that is one; 0 without proof (see ``Inverse``)."""
+    """A lower bound of B's smallest eigenvalue, near the guess if that is one; 0 without proof (see ``Inverse``).
+
+    B's own memory takes the factor, above the diagonal. Without proof B is restored from below it; else it is used up.
+    """
     d, trace = len(matrix), float(np.trace(matrix))
     k = (2 * d + 16) * UNIT
     c = k / (1 - 2 * k)
     least_shift = 4 * (c + 8 * UNIT) * trace
-    norm = float(np.linalg.norm(matrix))
+    norm, diagonal = float(np.linalg.norm(matrix)), matrix.diagonal().copy()
+    assert matrix.flags.c_contiguous, "its transpose is what LAPACK overwrites"
     for shift in (guess, least_shift) if guess > least_shift else (least_shift,):
-        shifted = np.array(matrix.T, order="F")
-        shifted.T.reshape(-1)[:: d + 1] -= shift
-        largest = float(np.abs(shifted.diagonal()).max(initial=0.0))
-        lost = c * abs(float(np.trace(shifted))) + 4 * UNIT * norm + UNIT * largest + 2.0**-60
-        _, failed = lapack.dpotrf(shifted, lower=1, overwrite_a=1, clean=0)
+        np.fill_diagonal(matrix, diagonal - shift)
+        largest = float(np.abs(matrix.diagonal()).max(initial=0.0))
+        lost = c * abs(float(np.trace(matrix))) + 4 * UNIT * norm + UNIT * largest + 2.0**-60
+        _, failed = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
         if not failed:
             return max(0.0, (shift - lost * INFLATE) / INFLATE)
+        np.fill_diagonal(mirrored(matrix), diagonal)
     return 0.0
 
 
@@ -267,7 +277,7 @@ def _lifted(matrix: FloatMatrix) -> FloatMatrix:
     while True:
         lifted = np.array(matrix, order="F")
         lifted.T.reshape(-1)[:: len(matrix) + 1] += shift
-        factor, failed = lapack.dpotrf(lifted, lower=1, overwrite_a=1)
+        factor, failed = scipy.linalg.lapack.dpotrf(lifted, lower=1, overwrite_a=1)
         if not failed:
             return factor
         shift *= 8
@@ -281,7 +291,7 @@ def _powers(diagonal: FloatVector) -> FloatVector:
 
 def _refuse_negative(system: System, matrix: FloatMatrix, outer: FloatMatrix) -> None:
     """Raise where v^T A v < 0, exactly, for the v that float64 thinks of."""
-    values, vectors = eigh(matrix, subset_by_index=[0, 0])
+    values, vectors = scipy.linalg.eigh(matrix, subset_by_index=[0, 0])
     if values[0] < 0:
         vector = outer[:, None] * vectors if outer.ndim == 1 else outer.T @ vectors
         digits = Digits.rounded(vector, system.step_bits, 2)
@@ -326,7 +336,7 @@ def refined(problem: Problem, better: Iterator[Inverse], shape: tuple[int, int],
     """
     weights, open_entries = np.zeros(shape), np.zeros(shape, dtype=bool)
     active = np.flatnonzero(problem.right.planes.any(axis=(0, 1)))
-    inverse, at_once = next(better), max(MIN_COLUMNS, shape[0] // COLUMNS_PART)
+    inverse, at_once = next(better), min(max(MIN_COLUMNS, shape[0] // COLUMNS_PART), MAX_COLUMNS)
     for part in np.array_split(active, max(1, -(-len(active) // at_once))):
         inverse = _refine_columns(problem, part, inverse, better, weights, open_entries)
     with np.errstate(over="ignore", under="ignore"):
@@ -527,9 +537,10 @@ def _least_eigenvalue(matrix: FloatMatrix, guess: float) -> float:
     for added in (0.0, lift):
         lifted = matrix.copy()
         lifted.reshape(-1)[:: d + 1] += added
+        largest = float(np.abs(lifted.diagonal()).max())
         least = verified(lifted)
         if least > 0:
-            lost = 4 * UNIT * float(np.abs(lifted.diagonal()).max()) if added else 0.0
+            lost = 4 * UNIT * largest if added else 0.0
             return math.ldexp(least - (added + lost) * INFLATE, size)
     return -math.inf
 
@@ -592,7 +603,7 @@ def log_determinant(matrix: Digits, over: Fraction = Fraction(1)) -> float:
 
 def _nearly(matrix: Digits, inverse: Inverse) -> tuple[Fraction, float]:
     """Det D / det X^2, exactly, and |E|_F^2; infinity where that is no number."""
-    inner, _ = lapack.dtrtri(np.asfortranarray(np.tril(inverse.factor)), lower=1)
+    inner, _ = scipy.linalg.lapack.dtrtri(np.asfortranarray(np.tril(inverse.factor)), lower=1)
     rows = inner * inverse.outer if inverse.outer.ndim == 1 else inner @ inverse.outer
     rows = np.ldexp(rows, -np.frexp(np.abs(rows).max(axis=1))[1][:, None])
     outer = Digits.rounded(rows, matrix.bits, 2)
@@ -636,4 +647,5 @@ def one_blas_thread() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _threadpools() -> ThreadpoolController:
+    scipy.linalg.blas  # noqa: B018  (scipy loads it when it is first named; a pool that is not loaded is not counted)
     return ThreadpoolController()

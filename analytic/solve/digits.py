@@ -82,8 +82,9 @@ class Digits:
         """An array of int64 or float64 as it is, without rounding."""
         if values.dtype.kind in "iu":
             values = values.astype(np.int64, copy=False)
-            if values.min(initial=0) > -(2**61) and values.max(initial=0) < 2**61:
-                return cls._carried(values[None], bits, 0)
+            ends = int(values.min(initial=0)), int(values.max(initial=0))
+            if ends[0] > -(2**61) and ends[1] < 2**61:
+                return cls._carried(values[None], bits, 0, _n_digits(ends, bits))
             return cls._carried(np.array([values & (1 << bits) - 1, values >> bits]), bits, 0)
         values = np.asarray(values, dtype=np.float64)
         if np.abs(values).max(initial=0.0) >= 2.0**1000:  # digits are rounded, perhaps beyond float64's end
@@ -113,10 +114,10 @@ class Digits:
         return cls(planes, bits, unit)._trimmed()
 
     @classmethod
-    def _carried(cls, sums: NDArray[np.int64], bits: int, exponent: int) -> Digits:
-        """Balanced digits of planes of int64 below 2^62."""
+    def _carried(cls, sums: NDArray[np.int64], bits: int, exponent: int, most: int = 0) -> Digits:
+        """Balanced digits of planes of int64 below 2^62; ``most`` is a limit of how many there are, 0 if not known."""
         half, mask = 1 << bits - 1, (1 << bits) - 1
-        planes, used = np.zeros((len(sums) + 4, *sums.shape[1:])), 1
+        planes, used = np.zeros((most or len(sums) + 4, *sums.shape[1:])), 1
         flat, digits = sums.reshape(len(sums), -1), planes.reshape(len(planes), -1)
         for start in range(0, flat.shape[1], CHUNK):
             chunk, place = slice(start, start + CHUNK), 0

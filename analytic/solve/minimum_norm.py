@@ -19,8 +19,8 @@ from typing import Any
 
 import flint
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, eigh, lapack, svd
 
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
 from analytic.shape_repr import shape_repr
@@ -217,7 +217,7 @@ def singular_below(d: int) -> float:
 def _by_eigenvalues(matrix: FloatMatrix, cross: FloatMatrix, exponent: int) -> Solution:
     """Solve a system that cannot be certified in float64: the bits are this machine's."""
     with one_blas_thread():
-        values, vectors = eigh(matrix)
+        values, vectors = scipy.linalg.eigh(matrix)
         kept = values > singular_below(len(matrix)) * float(np.abs(values).max())
         basis = vectors[:, kept]
         weights = np.ldexp(basis @ ((basis.T @ cross) / values[kept][:, None]), exponent)
@@ -299,10 +299,10 @@ def sandwiched_least_squares(gram: Exact, cross: Exact, weights: FloatMatrix, *,
     penalty, exponent = math.ldexp(gamma, -size - 2 * breadth), height - size - breadth
     d_phi, c = weights.shape
     with one_blas_thread():
-        values, vectors = eigh(gram.floats())
+        values, vectors = scipy.linalg.eigh(gram.floats())
         # rows of zeros change nothing but make P square
         padded = np.concatenate([weights_exactly.floats(), np.zeros((max(0, c - d_phi), c))])
-        left, strengths, right = svd(padded, full_matrices=False)
+        left, strengths, right = scipy.linalg.svd(padded, full_matrices=False)
         kept = _clear_of_zero(values)
         denominators = penalty + np.outer(np.where(kept, values, 0.0), strengths**2)
         if denominators.min() < 0:
@@ -358,7 +358,7 @@ def rank_guess(matrix: Digits) -> tuple[int, NDArray[np.intp]]:
     d, scale = len(floats), np.ldexp(1.0, -(np.frexp(floats.diagonal())[1] // 2))
     floats *= scale
     floats *= scale[:, None]
-    _, pivots, rank, _ = lapack.dpstrf(floats.T, lower=1, tol=float(d * d) * 2.0**-53, overwrite_a=1)
+    _, pivots, rank, _ = scipy.linalg.lapack.dpstrf(floats.T, lower=1, tol=float(d * d) * 2.0**-53, overwrite_a=1)
     if d > ELIMINATION_SIZE:
         return rank, np.sort(pivots[:rank] - 1)
     (prime,) = itertools.islice(_primes(), 1)
@@ -391,7 +391,7 @@ def minimum_norm(matrix: Digits, right: Digits, columns: NDArray[np.intp], *, ex
     kernel = _kernel(system, first, others)
     consistent = _spans(matrix, right, columns, rest, kernel)
     try:
-        mixed = cho_factor(np.eye(len(rest)) + kernel.T @ kernel) if len(rest) else None
+        mixed = scipy.linalg.cho_factor(np.eye(len(rest)) + kernel.T @ kernel) if len(rest) else None
     except ValueError:  # LinAlgError is one: K^T K is so large that float64 loses I beside it
         consistent, mixed = False, None
 
@@ -399,7 +399,7 @@ def minimum_norm(matrix: Digits, right: Digits, columns: NDArray[np.intp], *, ex
         """(C^T C)^-1 = A_SS^-1 (I + K K^T)^-1 A_SS^-1, K = A_SS^-1 A[S, T]."""
         inner = inverse(residual)
         if mixed is not None:
-            inner = inner - kernel @ cho_solve(mixed, kernel.T @ inner)
+            inner = inner - kernel @ scipy.linalg.cho_solve(mixed, kernel.T @ inner)
         return inverse(inner)
 
     def error(inverse: Inverse, residual: FloatMatrix) -> FloatMatrix:

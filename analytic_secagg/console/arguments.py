@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from analytic.row_format import RowFormat
-from analytic.weights import BALANCED
 from analytic_secagg.errors import UsageError
 from analytic_secagg.spelling import nearest
 
@@ -168,6 +166,8 @@ def numbers(text: str) -> tuple[float, ...]:
 
 def class_weights(text: str) -> tuple[int, ...] | str:
     """``1,5`` as whole numbers, one a class, or ``balanced``."""
+    from analytic.weights import BALANCED  # here and below, since no command's help needs what it loads
+
     return text if text == BALANCED else tuple(int(item) for item in text.split(","))
 
 
@@ -182,10 +182,11 @@ def sets_of_classes(text: str) -> tuple[tuple[int, ...], ...]:
 
 
 def yes_or_no(text: str) -> bool:
-    """Read ``yes`` or ``no``."""
-    if text not in ("yes", "no"):
+    """Read ``yes`` or ``no``, or as Python writes them."""
+    known = {"yes": True, "no": False, "true": True, "false": False}
+    if text.lower() not in known:
         raise ValueError(text)
-    return text == "yes"
+    return known[text.lower()]
 
 
 def _read(taker: Configurable, name: str, value: str) -> Option:
@@ -197,6 +198,9 @@ def _read(taker: Configurable, name: str, value: str) -> Option:
 
 
 def _wanted(reader: Reader) -> str:
+    from analytic.row_format import RowFormat
+    from analytic.weights import BALANCED
+
     if isinstance(reader, EnumMeta):
         return f"one of {', '.join(reader)}"
     known: Mapping[Reader, str] = {

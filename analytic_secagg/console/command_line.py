@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -114,6 +115,10 @@ class CommandLine(click.Command):
             if name in known:
                 warnings.warn(f"{name} is {known[name]} now; write {known[name]}", DeprecationWarning, stacklevel=2)
                 args[place] = known[name] + equals + value
+        *_, order = self.make_parser(ctx).parse_args(args=list(args))
+        given = Counter(one.opts[0] for one in order if isinstance(one, click.Option) and not one.multiple)
+        if twice := [flag for flag, times in given.items() if times > 1]:
+            ctx.fail(f"{twice[0]} is given {given[twice[0]]} times, and it takes one value")
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Generic, TypeVar
@@ -138,7 +139,7 @@ class Command(Generic[T]):
         summary: one line for the list of commands.
         examples: stands below the arguments in its help.
         options: a dataclass of options.
-        run: does it; returns the exit code.
+        run: does it; returns the exit code. As a text, where it is: ``module:function``, imported when it is called.
         fine: what exit code 0 says.
         finding: what exit code 1 says; None for a command that has no such code.
     """
@@ -147,15 +148,23 @@ class Command(Generic[T]):
     summary: str
     examples: str
     options: type[T]
-    run: Callable[[T], int]
+    run: Callable[[T], int] | str
     fine: str = "as it should be"
     finding: str | None = None
+
+    def running(self) -> Callable[[T], int]:
+        """Return what does it."""
+        if not isinstance(self.run, str):
+            return self.run
+        module, _, name = self.run.partition(":")
+        found: Callable[[T], int] = getattr(importlib.import_module(module), name)
+        return found
 
     def to_click(self) -> CommandLine:
         """Return the command as a program runs it: parse, make the dataclass, run."""
         return CommandLine(
             self.name,
-            callback=lambda **values: self.run(chosen(self.options, values)),
+            callback=lambda **values: self.running()(chosen(self.options, values)),
             params=list(parameters(self.options)),
             help=f"{self.summary[0].upper()}{self.summary[1:]}.",
             epilog=f"{self.examples}\n{exit_codes(self.fine, self.finding)}",

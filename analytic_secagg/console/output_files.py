@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from analytic.array_file import owner_only
 from analytic_secagg.errors import OutputError, UsageError
 
 
@@ -50,6 +49,8 @@ class OutputFile:
 
     def fill(self, write: Callable[[BinaryIO], object]) -> None:
         """Write what ``write`` puts into a file of bytes, in the same way."""
+        from analytic.array_file import owner_only  # loads numpy, which no command's help needs
+
         with self._refusals_explained(), self._beside() as beside:
             with open(beside, "xb", opener=owner_only if self.private else None) as file:
                 write(file)

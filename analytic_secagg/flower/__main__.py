@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analytic_secagg.commands.site import FolderOptions, TrialOptions
 from analytic_secagg.console.arguments import file
 from analytic_secagg.console.command_line import Program, run_line
 from analytic_secagg.console.declaration import Command, option
-from analytic_secagg.datasets import bundled
 from analytic_secagg.errors import UsageError
-from analytic_secagg.flower.trial import app_settings, check_address, copy_template, make_trial
-from analytic_secagg.server.run_settings import overrides
-from analytic_secagg.site_commands import FolderOptions, TrialOptions
+
+
+def _address(text: str) -> str:
+    """An address of this host that the trial's certificate is for.
+
+    Raises:
+        UsageError: another host, or no port.
+    """
+    if not re.fullmatch("(127.0.0.1|localhost):[1-9][0-9]{0,4}", text) or int(text.rpartition(":")[2]) >= 1 << 16:
+        raise UsageError(f"a trial's certificate is for 127.0.0.1:PORT or localhost:PORT, not {text!r}")
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +32,7 @@ class FlowerTrialOptions(TrialOptions):
     """Options of the command ``trial``."""
 
     address: str = option(
-        "where the SuperLink will listen, on this host", check_address, default="127.0.0.1:8000", metavar="HOST:PORT"
+        "where the SuperLink will listen, on this host", _address, default="127.0.0.1:8000", metavar="HOST:PORT"
     )
 
 
@@ -38,15 +47,19 @@ class RehearseOptions:
 
 
 def _app(options: FolderOptions) -> int:
+    from analytic_secagg.flower.trial import copy_template
+
     copy_template(options.folder)
     print(f"{options.folder}: edit [tool.flwr.app.config] in pyproject.toml, then: flwr run {options.folder} NAME")
     return 0
 
 
 def _trial(options: FlowerTrialOptions) -> int:
+    from analytic_secagg.flower.trial import make_trial
+
     make_trial(
         options.folder,
-        bundled(options.dataset),
+        options.rows(),
         n_sites=options.sites,
         n_helpers=options.helpers,
         address=options.address,
@@ -62,6 +75,9 @@ def _rehearse(options: RehearseOptions) -> int:
         raise UsageError(
             f"a rehearsal needs Flower, and there is no module {error.name}; pip install 'analytic-secagg[flower]'"
         ) from error
+    from analytic_secagg.flower.trial import app_settings
+    from analytic_secagg.server.run_settings import overrides
+
     config = app_settings(options.folder / "app")
     rehearse(options.folder, config | overrides(options.settings, config))
     print(f"the model is in {options.folder / 'server' / 'models' / 'rehearsal' / 'model.safetensors'}")
@@ -77,6 +93,8 @@ COMMANDS: tuple[Command[Any], ...] = (
       five sites with the digits data set; two of them are helpers too, one is the key holder
   analytic-secagg flower trial small --sites 4 --helpers 0 --dataset breast_cancer --address 127.0.0.1:9000
       four sites with other rows, no committee, and a SuperLink on another port
+  analytic-secagg flower trial trial --data heart.csv --columns columns.toml --reading reading.toml
+      five sites with the rows of a table; the command schema drafts the other two files
 """,
         options=FlowerTrialOptions,
         run=_trial,

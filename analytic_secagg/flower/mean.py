@@ -47,7 +47,7 @@ from flwr.serverapp.strategy import (
 )
 
 from analytic_secagg.errors import FederationError, UsageError
-from analytic_secagg.flower.wire import pack, reason_of, unpack
+from analytic_secagg.flower.wire import no_reply, pack, unpack
 from analytic_secagg.mean.client import REFUSALS, TRAIN, WHO, MeanClient, forget
 from analytic_secagg.mean.server import MeanRound
 from analytic_secagg.mean.terms import MeanTerms, Model
@@ -376,7 +376,7 @@ class _Round:
         for reply in as_they_come(self._grid, messages, timeout):
             n_replies += 1
             if reply.has_error():
-                reasons[reason_of(reply.error.code)] += 1
+                reasons[no_reply(reply.error.code).reason] += 1
                 continue
             try:
                 answer = unpack(reply.content)
@@ -443,7 +443,8 @@ class SecureMeanMod:
             survivors, and for no identities.
         min_change: fewest clients by which the cohorts of two means may differ where they differ at all; 1 permits any
             change. None takes 3; a site's ``[journal]`` counts where it says more. Private means permit any change.
-        ledger: the file that private means are charged to; None takes that of the node's site.
+        ledger: the file that private means are charged to, of a node without a site; a node whose site's file is named
+            refuses one, since the site has its own.
 
     Example:
         >>> from flwr.clientapp import ClientApp

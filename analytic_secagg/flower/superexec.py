@@ -64,7 +64,8 @@ class ForkingExecutor(subprocess_executor.SubprocessExecutor):
 def prepare() -> None:
     """Read what forks need, and let them wait for a message's content no longer than it takes."""
     log_as_json()
-    import_module("httpcore")  # httpx reads it when a process makes its first client
+    for used_later in ("httpcore", "scipy.linalg", "scipy.sparse"):  # httpx and scipy read them when they are needed
+        import_module(used_later)
     replaced.in_apps()
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from analytic_secagg.certificates import Authority
 from analytic_secagg.datasets import Dataset
-from analytic_secagg.errors import UsageError
 from analytic_secagg.flower.certificates import node_key_pair
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.key_files import write_new
@@ -76,17 +75,6 @@ def app_settings(folder: Path) -> dict[str, Any]:
         raise SiteFileError(
             f"{path} needs the table [tool.flwr.app.config]; make the app again with the command app"
         ) from error
-
-
-def check_address(text: str) -> str:
-    """An address of this host that the trial's certificate is for.
-
-    Raises:
-        UsageError: another host, or no port.
-    """
-    if not re.fullmatch("(127.0.0.1|localhost):[1-9][0-9]{0,4}", text) or int(text.rpartition(":")[2]) >= 1 << 16:
-        raise UsageError(f"a trial's certificate is for 127.0.0.1:PORT or localhost:PORT, not {text!r}")
-    return text
 
 
 def _fit_app(path: Path, settings: Mapping[str, object]) -> None:

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from analytic_secagg.server.exchange import NodeId, NoReply, Transport
-from analytic_secagg.site.errors import REASONS, Refusal, UnreachableError, WireError
+from analytic_secagg.site.errors import Refusal, UnreachableError, WireError
 
 CATEGORY = "query."
 """Prefix of the type of each of this app's messages; its kind follows."""
@@ -62,9 +62,11 @@ def unpack(record: RecordDict) -> bytes:
     return content
 
 
-def reason_of(code: int) -> str:
-    """Return our own words for the code of a node's error, and never the node's words."""
-    return (_ERRORS | {int(refusal): REASONS[refusal] for refusal in Refusal}).get(code, f"Flower's error {code}")
+def no_reply(code: int) -> NoReply:
+    """Return what the code of a node's error comes to, in our own words and never in the node's."""
+    if code in set(Refusal):
+        return NoReply.refused(Refusal(code))
+    return NoReply(_ERRORS.get(code, f"Flower's error {code}"), may_return=code in _DIED)
 
 
 class GridTransport(Transport):
@@ -111,5 +113,4 @@ class GridTransport(Transport):
                 return unpack(replies[0].content)
             except WireError:
                 return b""  # what belongs to no sum is refused there
-        code = replies[0].error.code
-        return NoReply(reason_of(code), may_return=code in _DIED)
+        return no_reply(replies[0].error.code)

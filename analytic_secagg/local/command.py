@@ -6,20 +6,17 @@ import tempfile
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from analytic_secagg.console.arguments import LARGEST_EPSILON, number, whole
-from analytic_secagg.console.declaration import Command, option
-from analytic_secagg.datasets import BUNDLED, Dataset, bundled
+from analytic_secagg.commands.demo import DemoOptions
+from analytic_secagg.datasets import Dataset, bundled
 from analytic_secagg.errors import UsageError
 from analytic_secagg.local.deployment import LocalDeployment
 from analytic_secagg.local.page import PageServer
 from analytic_secagg.local.watch import BUDGET_IN_RUNS, Demonstration
 from analytic_secagg.site.key_files import write_new
 from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.trial import MIN_SITES, Trial
+from analytic_secagg.trial import Trial
 from secagg.dp import Ledger
 
 N_HELPERS = 4
@@ -31,29 +28,6 @@ epsilon = {budget}
 run_epsilon = {epsilon}
 ledger = "ledger"
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoOptions:
-    """Options of the command ``demo``."""
-
-    sites: int = option("sites with rows", partial(whole, at_least=MIN_SITES, at_most=20), default=5, metavar="N")
-    dataset: str = option("whose rows", default="breast_cancer", choices=tuple(BUNDLED))
-    epsilon: float = option(
-        "privacy cost of one run, of a budget for two runs; 0 for exact totals",
-        partial(number, wanted=f"0 to {LARGEST_EPSILON:g}", fits=lambda value: 0 <= value <= LARGEST_EPSILON),
-        default=0.0,
-    )
-    pace: float = option(
-        "seconds before each exchange, so that people can follow",
-        partial(number, wanted="0 to 60", fits=lambda value: 0 <= value <= 60),
-        default=1.0,
-        metavar="SECONDS",
-    )
-    port: int = option(
-        "of the page, on 127.0.0.1", partial(whole, at_least=0, at_most=65535), default=0, shown="one that is free"
-    )
-    no_browser: bool = option("only print the page's address", default=False)
 
 
 @contextmanager
@@ -106,7 +80,8 @@ def _leading_to(address: str, folder: Path) -> str:
     return path.as_uri()
 
 
-def _run(options: DemoOptions) -> int:
+def run(options: DemoOptions) -> int:
+    """Show a federation until it is stopped; the exit code."""
     with suppress(KeyboardInterrupt), demonstration(options) as shown, _page(shown, options.port) as page:
         print(f"{options.sites} sites, {N_HELPERS} helpers and a server run; open {page.address}", flush=True)
         print("Ctrl-C ends all of them", flush=True)
@@ -115,17 +90,3 @@ def _run(options: DemoOptions) -> int:
         page.serve_forever()
     print("all processes have ended")  # a signal is how a demonstration ends
     return 0
-
-
-COMMAND = Command(
-    name="demo",
-    summary="start a whole federation on this computer and a page to watch it, kill sites and make a helper malicious",
-    examples="""examples:
-  analytic-secagg demo
-      five sites with rows of a breast cancer study, four helpers and a server, each a process
-  analytic-secagg demo --epsilon 2 --no-browser
-      with noise, of which each site's budget pays two runs; prints the page's address
-""",
-    options=DemoOptions,
-    run=_run,
-)

@@ -8,9 +8,9 @@ from analytic_secagg.site.errors import WireError
 from secagg.encoding import length_prefixed, split_parts
 
 _SIZE_BYTES = 8
-MAX_BYTES = 1 << 26
-"""Largest frame. The bundled examples' vectors take kilobytes; the largest message of any mode, the key holder's
-context, takes a few megabytes."""
+MAX_BYTES = 1 << 30
+"""Largest frame: a vector of 8 192 features and 1 000 classes takes a quarter of it, and a site's store holds records
+of 10^9 bytes. Memory is taken as bytes come, not as they are announced."""
 
 HOST = "127.0.0.1"
 """Address of the server; no name, since a name may lead elsewhere."""
@@ -29,8 +29,7 @@ def send_frame(connection: socket.socket, *parts: bytes) -> None:
     Raises:
         OSError: the other side is gone.
     """
-    content = length_prefixed(*parts)
-    connection.sendall(len(content).to_bytes(_SIZE_BYTES, "big") + content)
+    connection.sendall(length_prefixed(length_prefixed(*parts)))
 
 
 def receive_frame(connection: socket.socket, n_parts: int) -> list[bytes]:
@@ -52,11 +51,11 @@ def receive_frame(connection: socket.socket, n_parts: int) -> list[bytes]:
     return parts
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
+def _exactly(connection: socket.socket, size: int) -> bytearray:
     content = bytearray()
     while len(content) < size:
         piece = connection.recv(min(size - len(content), 1 << 20))
         if not piece:
             raise ConnectionError("the other side closed the connection")
         content += piece
-    return bytes(content)
+    return content

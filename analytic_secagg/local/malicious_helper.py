@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from analytic_secagg.local.node import main
@@ -11,10 +12,13 @@ from secagg.committee.helper import CommitteeHelper
 _true_sum = CommitteeHelper._sum
 
 
-def _false_sum(helper: CommitteeHelper, place: int) -> bytes:
-    """Return the sum with one bit changed; the helper commits to it and sends it."""
+def _false_sum(helper: CommitteeHelper, place: int) -> Iterator[memoryview]:
+    """Yield the sum with one bit changed; the helper commits to it and sends it."""
     true = _true_sum(helper, place)
-    return bytes([true[0] ^ 1]) + true[1:]
+    first = bytearray(next(true))
+    first[0] ^= 1
+    yield memoryview(first)
+    yield from true
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.server.run_store import RunStore
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import plan_of, train
-from analytic_secagg.site.errors import REASONS, Refusal, WireError
+from analytic_secagg.site.errors import Refusal, WireError
 from secagg.errors import SecureSumError
 
 _HANDSHAKE_SECONDS = 10.0
@@ -138,7 +138,7 @@ class SocketTransport(Transport):
             refusal, answer = _exchange(
                 connection, kind.encode(), ticket.encode(), content, seconds=seconds + PING_SECONDS
             )
-            self._answers.settle(ticket, NoReply(REASONS[Refusal(int(refusal))]) if refusal else answer)
+            self._answers.settle(ticket, NoReply.refused(Refusal(int(refusal))) if refusal else answer)
         except (OSError, WireError, ValueError) as error:
             self._answers.settle(ticket, _GONE)
             raise ConnectionError from error

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from analytic_secagg.errors import FederationError, UsageError
 from analytic_secagg.mean.participation import Participation, ParticipationLog, log_in_state, log_of_site
@@ -33,7 +30,9 @@ from secagg.committee import SealingKey
 from secagg.dp import Ledger, PrivateMeanSpec
 from secagg.dp.noisy_sum import NOISY
 from secagg.primitives.boxes import BoxKey
+from secagg.ring import RingVector
 from secagg.sessions import ClientInput
+from secagg.sums import Consent
 
 WHO, BEGIN, GO_ON, TRAIN, KEY, HELP = "who", "begin", "go on", "train", "key", "help"
 """Stages of a round: who a node is in the roster, the first message of a client, any later one that is not the one with
@@ -57,9 +56,14 @@ class MeanClient:
         min_change: fewest clients by which the cohorts of two means may differ where they differ at all; 1 permits any
             change (``ParticipationLog``). None takes 3; a site's ``[journal]`` counts where it says more. Private
             means, whose noise covers differences, permit any change.
-        ledger: the file that private means are charged to (``secagg.dp.Ledger``); None takes the site's.
+        ledger: the file that private means are charged to (``secagg.dp.Ledger``), of a node without a site; a site has
+            its own.
+
+    Raises:
+        UsageError: a ledger beside a site.
 
     Example:
+        >>> import numpy as np
         >>> from analytic_secagg.mean.server import MeanRound
         >>> terms, model = MeanTerms(max_weight=9), {"w": np.zeros(2)}
         >>> nodes, states = {party: MeanClient(terms) for party in (1, 2, 3)}, {1: {}, 2: {}, 3: {}}
@@ -84,6 +88,11 @@ class MeanClient:
         min_change: int | None = None,
         ledger: Path | None = None,
     ) -> None:
+        if site is not None and ledger is not None:
+            raise UsageError(
+                "a node with a site charges private means to the ledger of its site's file alone, or two ledgers would "
+                "each hold a part of what its rows have cost: leave the ledger out of the mod, and state [privacy]"
+            )
         self._terms, self._site, self._ledger = terms, site, ledger
         self._min_change = _least_change(terms, site, min_change)
         self._policy = policy or _default_policy(terms, site)
@@ -191,17 +200,22 @@ class MeanClient:
 
     def _session(self, state: State, contribution: ClientInput) -> ClientSession:
         plan, _, sum_ = self._sum(state["plan"])
-        names = dict(zip(sum_.clients, plan.members, strict=True))
+        identity = None if self._site is None or self._site.client is None else self._site.client.identity
+        secrets = PartySecrets(identity=identity, consent=self._consent(plan, state))
+        return sum_.client(state["party"], contribution, secrets=secrets)
 
-        def consent(_: SumProtocol, survivors: tuple[PartyId, ...] | None, fingerprints: object) -> None:
+    def _consent(self, plan: MeanPlan, state: State) -> Consent:
+        """Return what logs a mean's survivors before they are signed or, by a helper, unmasked; or refuses them."""
+
+        def consent(sum_: SumProtocol, survivors: tuple[PartyId, ...] | None, fingerprints: object) -> None:
             if survivors is not None:
+                names = dict(zip(sum_.clients, plan.members, strict=True))
                 with self._log(state) as log:
                     this = self._participation(plan, [names[party] for party in survivors])
                     log.check(this, has_begun=True)
                     log.note(this)
 
-        identity = None if self._site is None or self._site.client is None else self._site.client.identity
-        return sum_.client(state["party"], contribution, secrets=PartySecrets(identity=identity, consent=consent))
+        return consent
 
     def _go_on(self, content: bytes, state: State, contribution: ClientInput) -> bytes:
         session = self._session(state, contribution)
@@ -217,13 +231,12 @@ class MeanClient:
 
     def _vector(
         self, spec: MeanSpec | PrivateMeanSpec, before: Model, after: Model, weight: Any, metrics: Mapping[str, Any]
-    ) -> IntVector:
-        if {name: array.shape for name, array in before.items()} != {name: a.shape for name, a in after.items()}:
-            raise UsageError("the app must return arrays of the names and shapes that it was sent")
-        updates = _Updates(before, after)
+    ) -> IntVector | RingVector:
         if isinstance(spec, PrivateMeanSpec):
-            return spec.vector(updates)
-        return spec.vector(updates, weight=weight, metrics={name: metrics[name] for name in self._terms.metrics})
+            return spec.vector(after, before=before)
+        return spec.words(
+            after, before=before, weight=weight, metrics={name: metrics[name] for name in self._terms.metrics}
+        )
 
     def _open_ledger(self) -> Ledger:
         """Return the account of what this node's updates have cost, which every private mean is charged to."""
@@ -257,38 +270,18 @@ class MeanClient:
         return SealingKey.signed(self._helpers[0].identity, key.public).to_bytes()
 
     def _help(self, plan: bytes, party: PartyId, content: bytes, state: State) -> bytes:
-        _, _, sum_ = self._sum(plan)
+        agreed, _, sum_ = self._sum(plan)
         number, secrets = party, PartySecrets(boxes=BoxKey(state["box"]))
         if self._site is not None:
             own = self._helpers[0]
-            number, secrets = own.party, replace(secrets, identity=own.identity)
+            number, consent = own.party, self._consent(agreed, state)
+            secrets = replace(secrets, identity=own.identity, consent=consent)
         session = sum_.helper(number, secrets=secrets)
         if state["helper snapshot"]:
             session.restore(state["helper snapshot"])
         said = session.receive(content)
         state["helper snapshot"] = session.snapshot()
         return said or b""
-
-
-class _Updates(Mapping[str, NDArray[np.float64]]):
-    """Differences of two models' arrays, each made when it is asked for.
-
-    Args:
-        before: the model that came.
-        after: the model that was trained, of the same names and shapes.
-    """
-
-    def __init__(self, before: Model, after: Model) -> None:
-        self._before, self._after = before, after
-
-    def __getitem__(self, name: str) -> NDArray[np.float64]:
-        return np.subtract(self._after[name], self._before[name], dtype=np.float64)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._before)
-
-    def __len__(self) -> int:
-        return len(self._before)
 
 
 def forget(state: State) -> None:

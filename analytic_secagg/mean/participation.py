@@ -20,8 +20,9 @@ class Participation:
     Args:
         session: id of the sum, in hexadecimal digits; likewise the model's digest.
         model: that was trained.
-        clients: the cohort, before the vector leaves; the survivors once this node is asked to sign them. By their
-            public keys in hexadecimal digits, which no other roster gives to somebody else; without a roster by name.
+        clients: the cohort, before the vector leaves; the survivors once this node is asked to sign or to unmask them.
+            By their public keys in hexadecimal digits, which no other roster gives to somebody else; without a roster
+            by name.
     """
 
     session: str

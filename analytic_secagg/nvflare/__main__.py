@@ -9,15 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from analytic_secagg.commands.site import FolderOptions, TrialOptions
 from analytic_secagg.console.arguments import file, whole
 from analytic_secagg.console.command_line import Program, run_line
 from analytic_secagg.console.declaration import Command, option
-from analytic_secagg.datasets import bundled
-from analytic_secagg.nvflare.job import read_job, write_job
-from analytic_secagg.nvflare.kit import close_kit
-from analytic_secagg.nvflare.trial import make_trial
-from analytic_secagg.server.run_settings import overrides, template_settings
-from analytic_secagg.site_commands import FolderOptions, TrialOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +44,11 @@ class KitOptions:
 
 
 def _trial(options: NVFlareTrialOptions) -> int:
+    from analytic_secagg.nvflare.trial import make_trial
+
     make_trial(
         options.folder,
-        bundled(options.dataset),
+        options.rows(),
         n_sites=options.sites,
         n_helpers=options.helpers,
         port=options.port,
@@ -61,6 +58,9 @@ def _trial(options: NVFlareTrialOptions) -> int:
 
 
 def _job(options: JobOptions) -> int:
+    from analytic_secagg.nvflare.job import read_job, write_job
+    from analytic_secagg.server.run_settings import overrides, template_settings
+
     settings = template_settings() if options.like is None else read_job(options.like)
     write_job(options.folder, {"run": settings | overrides(options.settings, settings)})
     print(f"{options.folder}: nvflare job submit -j {options.folder}")
@@ -68,6 +68,8 @@ def _job(options: JobOptions) -> int:
 
 
 def _kit(options: KitOptions) -> int:
+    from analytic_secagg.nvflare.kit import close_kit
+
     close_kit(options.folder)
     print(f"{options.folder}: jobs may name this library alone and bring no code; logs stay on this host")
     return 0

@@ -14,7 +14,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 
 from analytic_secagg.server.exchange import Answers, NodeId, NoReply, Transport
-from analytic_secagg.site.errors import REASONS, Refusal, WireError
+from analytic_secagg.site.errors import Refusal, WireError
 
 _CONTENT, _REFUSAL = "content", "refusal"
 
@@ -44,7 +44,8 @@ def answer_of(result: object) -> bytes | NoReply:
         return NoReply(_CODES.get(code, "its NVFlare client could not run the task"))
     refusal = result.get(_REFUSAL)
     if refusal is not None:
-        return NoReply(next((REASONS[code] for code in Refusal if code == refusal), "it refuses with an unknown code"))
+        known = (NoReply.refused(code) for code in Refusal if code == refusal)
+        return next(known, NoReply("it refuses with an unknown code"))
     try:
         return unpack(result)
     except WireError:

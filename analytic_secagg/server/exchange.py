@@ -33,15 +33,17 @@ class NoReply:
     Args:
         reason: in the engine's or this package's words, never in a node's.
         may_return: whether asking again may help: an answer or a process was lost, nobody refused.
+        refusal: the class of reasons for which a site refused; None where it did not.
     """
 
     reason: str
     may_return: bool = False
+    refusal: Refusal | None = None
 
-    @property
-    def refusal(self) -> Refusal | None:
-        """The class of reasons for which a site refused; None where it did not."""
-        return next((code for code, text in REASONS.items() if text == self.reason), None)
+    @classmethod
+    def refused(cls, refusal: Refusal) -> NoReply:
+        """Return what a site's refusal comes to."""
+        return cls(REASONS[refusal], refusal=refusal)
 
 
 class Transport(Protocol):

@@ -24,7 +24,7 @@ import numpy as np
 
 from analytic_secagg.site.errors import DeploymentError, RunSettingsError
 from analytic_secagg.site.proposal import TrainingProposal
-from analytic_secagg.site.store import BEGIN
+from analytic_secagg.site.store import BEGIN, insert_record, transaction
 from secagg import PartyId, SumResult
 from secagg.snapshots import read, write
 
@@ -58,7 +58,11 @@ class StoppedRunError(DeploymentError):
     """
 
     def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(f"this run failed before its server was started again, with {kind}: {reason}")
+        super().__init__(
+            f"this run failed before its server was started again, with {kind}: {reason}. It does not go on: begin "
+            "another run, under another name where you name it. Keep this folder until all sites were told that it "
+            'failed, which each run that begins does for those that are there ("not told" counts the others)'
+        )
         self.kind, self.reason = kind, reason
 
 
@@ -289,21 +293,14 @@ class RunStore:
 
     def _save(self, records: Mapping[str, bytes | None], *, keep: tuple[str, ...] | None = None) -> None:
         """Write these records, or remove those that are None, in one transaction; ``keep`` names the others to stay."""
-        with self._explained():
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                if keep is not None:
-                    places = ", ".join("?" * len(keep))
-                    self._database.execute(f"DELETE FROM records WHERE name NOT IN ({places})", keep)  # noqa: S608
-                for name, content in records.items():
-                    self._database.execute("DELETE FROM records WHERE name = ?", (name,))
-                    if content is not None:
-                        self._database.execute("INSERT INTO records VALUES (?, ?)", (name, content))
-                self._database.execute("COMMIT")
-            except BaseException:
-                if self._database.in_transaction:
-                    self._database.execute("ROLLBACK")
-                raise
+        with self._explained(), transaction(self._database):
+            if keep is not None:
+                places = ", ".join("?" * len(keep))
+                self._database.execute(f"DELETE FROM records WHERE name NOT IN ({places})", keep)  # noqa: S608
+            for name, content in records.items():
+                self._database.execute("DELETE FROM records WHERE name = ?", (name,))
+                if content is not None:
+                    insert_record(self._database, "INSERT INTO records VALUES (?, zeroblob(?))", (name,), content)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

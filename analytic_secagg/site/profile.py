@@ -116,7 +116,7 @@ def oddities(name: str, one: Profiled) -> Iterator[str]:
     mend = (
         "repair these rows" if one.column is None else f"state its text as missing in [client.reading.columns.{name}]"
     )
-    yield from (f"{odd}: where it stands for a missing value, {mend}" for odd in odd_values(there))
+    yield from odd_values(there, mend)
     yield from _resolution(values)
 
 

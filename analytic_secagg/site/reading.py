@@ -96,13 +96,13 @@ class Reading(StrictModel):
         return self
 
     @classmethod
-    def read(cls, path: Path) -> Self:
+    def read(cls, path: Path | str) -> Self:
         """Return the section ``[client.reading]`` of a file, which may hold nothing else.
 
         Raises:
             SiteFileError: there is none, or it says what it cannot.
         """
-        client = read_toml(path).get("client")
+        client = read_toml(Path(path)).get("client")
         found = client.get("reading") if isinstance(client, dict) else None
         if not isinstance(found, dict):
             raise SiteFileError(f"{path} needs a table [client.reading]; the command schema proposes one")

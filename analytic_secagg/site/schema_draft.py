@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from analytic_secagg.errors import DataError
-from analytic_secagg.site.odd_values import odd_values
+from analytic_secagg.site.odd_values import codes_apart, odd_values
 from analytic_secagg.site.offsets import proposed_offset
 from analytic_secagg.site.profile import FEW_ROWS
 from analytic_secagg.site.reading import Reading
@@ -30,7 +30,6 @@ from analytic_secagg.site.table_files import (
 )
 from analytic_secagg.site.table_look import (
     COMMENTS,
-    MISSING_NUMBERS,
     MISSING_TEXTS,
     MOST_LINES,
     TRUTHS,
@@ -48,8 +47,13 @@ from analytic_secagg.spelling import loose, tidy
 MOST_CATEGORIES = 20
 """Most categories of a column of texts; one with more is no feature."""
 
-IDENTIFIER = re.compile(r"(.*[\W_])?(id|mrn|pid|uuid|ssn|(patient|record|case|fall|subject)[\W_]*(id|no|nr|number)\.?)")
+IDENTIFIER = re.compile(
+    r"(.*[\W_])?(id|mrn|pid|uuid|ssn|(patient|pat|person|record|case|fall|subject|study)[\W_]*(id|no|nr|number)\.?)"
+)
 """Names of columns that number people, in small letters; a draft leaves them out."""
+
+PEOPLE = frozenset({"individual", "person", "patient", "subject", "participant", "proband", "pseudonym"})
+"""Names of columns of whole numbers that number people, where there are many of these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +156,7 @@ def _beside(columns: Sequence[_Drafted]) -> Iterator[str]:
     for column in columns:
         if not column.is_target and column.kind != "none" and [loose(str(cell)) for cell in column.cells] == spelt:
             yield f"{column.name}: the same as {target.name} in all rows, so that nothing is learned; leave it out"
-        if IDENTIFIER.fullmatch(column.name.lower()):
+        if column.numbers_people:
             counted = Counter(column.cells)
             if several := sum(often > 1 for cell, often in counted.items() if cell != ""):
                 yield (
@@ -325,13 +329,11 @@ class _Drafted:
                 self.numbers.append(cell if isinstance(cell, float) else self.own.number(cell))
             except ValueError:
                 self.texts[str(cell)] += 1
-        beyond = {number for number in {*self.numbers} & MISSING_NUMBERS if self._is_beyond(number)}
+        is_coded = len({*self.numbers}) <= MOST_CATEGORIES
+        found = codes_apart(np.array(self.numbers))
+        beyond = {value for value, _ in found if value < -1 or value > 99 or (is_coded and 0 not in self.numbers)}
         self.missing += [f"{number:.0f}" for number in sorted(beyond)]
         self.numbers = [number for number in self.numbers if number not in beyond]
-
-    def _is_beyond(self, number: float) -> bool:
-        others = [one for one in self.numbers if one not in MISSING_NUMBERS]
-        return bool(others) and not (min(others) - 1 <= number <= 2 * max(others))
 
     @property
     def lacks(self) -> bool:
@@ -365,8 +367,14 @@ class _Drafted:
             return "categories"
         is_key = len(values) == len(self.cells) and all(one.is_integer() for one in values)
         is_key = is_key and (len(values) > MOST_CATEGORIES or self.numbers == sorted(values))
-        is_key = is_key or bool(IDENTIFIER.fullmatch(self.name.lower())) or self._are_days
+        is_key = is_key or self.numbers_people or self._are_days
         return "none" if len(values) < 2 or (is_key and not self.is_target) else "number"
+
+    @property
+    def numbers_people(self) -> bool:
+        """Test whether it numbers people, by its name."""
+        name, many = self.name.lower(), len({*self.cells}) > MOST_CATEGORIES
+        return bool(IDENTIFIER.fullmatch(name)) or (name in PEOPLE and many)
 
     @property
     def _words(self) -> bool:
@@ -390,6 +398,12 @@ class _Drafted:
         return bool(texts) and all(map(_DAY.fullmatch, texts))
 
     @property
+    def _are_serials(self) -> bool:
+        """Test whether all numbers can be a spreadsheet's days of 1980 to 2035, and there are many."""
+        values = {*self.numbers}
+        return len(values) > MOST_CATEGORIES and all(one.is_integer() and 29221 <= one <= 49309 for one in values)
+
+    @property
     def _are_few(self) -> bool:
         """Test whether no text has rows enough to show nobody: names of people, say, whatever their number."""
         return max(self._spelt.values()) < FEW_ROWS
@@ -410,8 +424,8 @@ class _Drafted:
             yield f"offset = {self.offset!r}"
         if self.kind == "categories":
             yield f"categories = {toml(self.categories)}"
-        if self.lacks and not self.is_target:
-            yield 'missing = "flag"'
+        if self.lacks:
+            yield f'missing = "{"leave out" if self.is_target else "flag"}"'
 
     def reading(self) -> Iterator[str]:
         """Yield the lines of the reading, where this file differs from the schema."""
@@ -435,23 +449,39 @@ class _Drafted:
             yield f"{self.name}: several words for yes and no, taken for a category each; recode all of them to two"
         if self.kind == "categories" and "broken" in of_categories(self.name, self.categories):
             yield f"{self.name}: letters of some categories are broken; state encoding, or correct the file"
-        if self.kind == "number":
+        if not self.texts:
             yield from (f"{self.name}: {odd}" for odd in odd_values(np.array(self.numbers)))
-            if any(_ZEROS.match(cell) for cell in self.cells if isinstance(cell, str)):
-                yield f"{self.name}: numbers with zeros in front, codes perhaps; if so, take the column out"
+        if self.kind == "number" and any(_ZEROS.match(cell) for cell in self.cells if isinstance(cell, str)):
+            yield f"{self.name}: numbers with zeros in front, codes perhaps; if so, take the column out"
         spelt = self._spelt
         few = [text for text in self.categories if 0 < spelt[loose(text)] < FEW_ROWS]
         if self.kind == "categories" and few:
             yield f"{self.name}: fewer than {FEW_ROWS} rows each have {', '.join(few)}; recode them, or leave them out"
+        scarce = [text for text in self.categories if FEW_ROWS <= spelt[loose(text)] < 2 * FEW_ROWS]
+        if self.is_target and self.kind == "categories" and scarce:
+            yield (
+                f"{self.name}: fewer than {2 * FEW_ROWS} rows each have {', '.join(scarce)}, and a total of fewer than "
+                f"{FEW_ROWS} is refused, as where some are kept for judging; join classes, if so"
+            )
         if self.is_target and self.lacks:
-            yield f"{self.name}: rows without it teach nothing, and are refused; leave them out of the file"
+            n_missing = len(self.cells) - len(self.numbers) - self.texts.total()
+            yield f"{self.name}: missing in {n_missing} of {len(self.cells)} rows, which are left out; ask why it is"
+        if self.kind == "categories" and self.texts and self.numbers:
+            yield f"{self.name}: numbers and words, two codings of one thing perhaps; if so, recode one of them"
+        if self.kind == "categories" and _UNITS.fullmatch(self.name.lower()):
+            yield f"{self.name}: several units; bring the values that they are of to one, and take the column out"
+        if self.kind == "number" and self._are_serials:
+            yield (
+                f"{self.name}: a spreadsheet's numbers of days perhaps, such as 45000 for 2023-03-15; if they are "
+                "dates, turn them into numbers that all sites mean alike"
+            )
 
     @property
     def why(self) -> str:
         """Why it is no feature, or no target."""
         if not self.texts and self._are_days:
             return "dates written as numbers: turn them into numbers that all sites mean alike"
-        if not self.texts and IDENTIFIER.fullmatch(self.name.lower()):
+        if not self.texts and self.numbers_people:
             return "by its name it numbers people"
         if not self.texts and len({*self.numbers}) > 1:
             return "whole numbers that all differ, a number of patients perhaps"
@@ -475,6 +505,7 @@ class _Drafted:
 
 _DAY = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])")
 _ZEROS = re.compile(r"0\d")
+_UNITS = re.compile(r"(.*[\W_])?(units?|uom|valueuom|einheit|unité)([\W_].*)?")
 
 
 def _key(name: str) -> str:

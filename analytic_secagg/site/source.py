@@ -13,8 +13,9 @@ import numpy as np
 
 from analytic.errors import InvalidRowsError
 from analytic.learner import ClientRows
-from analytic_secagg.datasets import BROKEN_ARCHIVE
-from analytic_secagg.errors import DataError
+from analytic_secagg.datasets import BROKEN_ARCHIVE, Dataset, as_float, own_split
+from analytic_secagg.errors import DataError, UsageError
+from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.reading import Reading
 from analytic_secagg.site.table import TableSchema
 from analytic_secagg.site.table_files import is_table
@@ -42,6 +43,27 @@ def read_rows(
         return columns.rows(Path(place), reading)
     rows = _of_archive(place, part) if place.endswith(".npz") else _of_function(place, columns, reading)
     return _of_numbers(place, rows)
+
+
+def sourced(place: Path, columns: Path | None, reading: Path | None = None) -> Dataset:
+    """Return the rows of a table or function, a fifth of them (drawn with a fixed seed) for testing.
+
+    Raises:
+        DataError: it does not give what the schema says.
+        UsageError: a schema or a reading that cannot be.
+    """
+    try:
+        schema = None if columns is None else TableSchema.read(columns)
+        own = None if reading is None else Reading.read(reading)
+    except SiteFileError as error:
+        raise UsageError(str(error)) from error
+    rows = read_rows(str(place), columns=schema, reading=own)
+    features, targets = rows.features, rows.targets
+    if schema is None:
+        features = as_float(features)
+        targets = targets.reshape(len(targets), -1) if targets.dtype.kind == "f" else targets
+    known = {} if schema is None else {"classes": schema.classes, "columns": schema.features}
+    return own_split(place.stem, features, targets, weights=rows.weights, **known)
 
 
 def _of_archive(place: str, part: str) -> ClientRows:

@@ -63,6 +63,9 @@ INSERT OR IGNORE INTO computations SELECT x'', subject, 0, 1, run, max(grown), 0
 """
 """Migration: what was computed is not known, so it equals no present computation."""
 
+_PIECE_BYTES = 1 << 18
+"""Bytes of a record that SQLite is given at a time; of a whole one it would make two copies."""
+
 _WAIT_SECONDS = 3600.0
 """Time that a process waits for the one before it, which may have many rows to sum."""
 
@@ -339,6 +342,35 @@ class SessionStore:
                 path.unlink()
 
 
+@contextmanager
+def transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """Do in one transaction what is done meanwhile: all of it is on the disk, or nothing of it."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def insert_record(database: sqlite3.Connection, statement: str, key: tuple[Any, ...], content: bytes) -> None:
+    """Insert a row of ``records``, in a transaction.
+
+    Args:
+        database: the open file.
+        statement: inserts the key and a ``zeroblob(?)``.
+        key: all but the content.
+        content: what the blob holds.
+    """
+    row, view = database.execute(statement, (*key, len(content))).lastrowid, memoryview(content)
+    assert row is not None, "a row was inserted"
+    with database.blobopen("records", "content", row) as blob:
+        for start in range(0, len(content), _PIECE_BYTES):
+            blob.write(view[start : start + _PIECE_BYTES])
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One record of a session (a ``secagg.durable.Store``), which can be reached while the folder is locked."""
@@ -354,8 +386,11 @@ class Record:
 
     def save(self, record: bytes) -> None:
         """Replace it; once this returns the record survives a crash."""
-        self.folder.run("UPDATE sessions SET touched = ? WHERE id = ?", self.folder._now(), self.session)
-        self.folder.run("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", *self._key, record)
+        database = self.folder._database
+        assert database is not None, "sessions are touched while they are locked"
+        with transaction(database):
+            database.execute("UPDATE sessions SET touched = ? WHERE id = ?", (self.folder._now(), self.session))
+            insert_record(database, "INSERT OR REPLACE INTO records VALUES (?, ?, zeroblob(?))", self._key, record)
 
     @property
     def _key(self) -> tuple[bytes, str]:

@@ -51,12 +51,13 @@ class StrictModel(BaseModel):
     )
 
     @classmethod
-    def read(cls, path: Path) -> Self:
+    def read(cls, path: Path | str) -> Self:
         """Return what a TOML file says; paths in it are relative to its own folder.
 
         Raises:
             SiteFileError: what the file must say, what it says, what to do.
         """
+        path = Path(path)
         return validated(cls, read_toml(path), SiteFileError, prefix=f"{path}: ", folder=path.parent)
 
 

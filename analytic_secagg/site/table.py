@@ -44,7 +44,8 @@ class Column(StrictModel):
         categories: of a text, in a fixed order: a column of zeros and ones each; of a target they are the classes.
             Empty for numbers.
         missing: what becomes of a missing value: ``refuse`` the table, put this number in its place, or ``flag``: 0,
-            and 1 in a column beside it (for a text: 0 in the columns of all its categories).
+            and 1 in a column beside it (for a text: 0 in the columns of all its categories); ``leave out`` is of a
+            target alone: its row teaches nothing, and is none.
         scale: numbers are divided by 2^scale, which loses nothing and brings columns of all sizes into one format.
         offset: is taken off numbers before they are scaled: a public round number for columns that differ by little
             beside their size, such as years, whose deviation a format would lose. A flagged missing value becomes 0.
@@ -55,7 +56,7 @@ class Column(StrictModel):
 
     role: Literal["feature", "target", "weight"] = "feature"
     categories: Categories = ()
-    missing: Literal["refuse", "flag"] | float = "refuse"
+    missing: Literal["refuse", "flag", "leave out"] | float = "refuse"
     scale: int = Field(default=0, ge=-60, le=60)
     offset: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     unit: str = ""
@@ -75,8 +76,10 @@ class Column(StrictModel):
             raise ValueError("texts with categories have no unit and no range; take them away")
         if len(self.range) != 2 or not self.range[0] < self.range[1]:
             raise ValueError("range is two numbers, the least and the largest; correct it")
-        if self.role == "target" and self.missing != "refuse":
-            raise ValueError('a row without its target teaches nothing: leave missing = "refuse" and drop such rows')
+        if self.missing not in ("refuse", "leave out") if self.role == "target" else self.missing == "leave out":
+            raise ValueError(
+                'a row without its target teaches nothing: its missing is "refuse" or "leave out", and only a target\'s'
+            )
         if self.role == "weight" and (self.categories or self.scale or self.missing == "flag"):
             raise ValueError("a weight is a whole number as it is: leave categories, scale and flag out")
         return self
@@ -139,7 +142,7 @@ class TableSchema(StrictModel):
                     del said["columns"][name][later]
         return hashlib.sha256(json.dumps(said, separators=(",", ":")).encode()).hexdigest()
 
-    def rows(self, path: Path, reading: Reading | None = None) -> ClientRows:
+    def rows(self, path: Path | str, reading: Reading | None = None) -> ClientRows:
         """Return the rows of a table.
 
         No text of an error holds a value of the table, but public codes for a missing one.
@@ -152,7 +155,7 @@ class TableSchema(StrictModel):
             DataError: it cannot be read, lacks a column, or a value is not what the schema says.
         """
         reading = reading or Reading()
-        return self._rows(str(path), read_cells(path, reading), reading)
+        return self._rows(str(path), read_cells(Path(path), reading), reading)
 
     def rows_of_frame(
         self, frame: Any, *, source: str = "the data frame", reading: Reading | None = None
@@ -169,47 +172,92 @@ class TableSchema(StrictModel):
         """
         return self._rows(source, cells_of_frame(frame, source), reading or Reading())
 
-    def meant(self, source: str, cells: Cells, reading: Reading) -> dict[str, Meant]:
-        """Return what the cells of each column mean, whether or not the schema has them.
+    def features_of(self, path: Path | str, reading: Reading | None = None) -> NDArray[np.float64]:
+        r"""Return the features of a table for prediction, shape (rows, features): it needs no target and no weight.
+
+        Raises:
+            DataError: as of ``rows``.
+
+        >>> import tempfile
+        >>> schema = TableSchema(columns={
+        ...     "sex": Column(categories=("f", "m")), "age": Column(), "ill": Column(role="target"),
+        ... })
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = (Path(folder) / "new.csv").write_text("age,sex\n61,m\n47,f\n")
+        ...     schema.features_of(Path(folder) / "new.csv").tolist()
+        [[0.0, 1.0, 61.0], [1.0, 0.0, 47.0]]
+        """
+        reading = reading or Reading()
+        return self._features(str(path), read_cells(Path(path), reading), reading)
+
+    def features_of_frame(
+        self, frame: Any, *, source: str = "the data frame", reading: Reading | None = None
+    ) -> NDArray[np.float64]:
+        """Return the features of a data frame, likewise.
+
+        Raises:
+            DataError: as of ``rows_of_frame``.
+        """
+        return self._features(source, cells_of_frame(frame, source), reading or Reading())
+
+    def meant(
+        self, source: str, cells: Cells, reading: Reading, columns: Mapping[str, Column] | None = None
+    ) -> dict[str, Meant]:
+        """Return what the cells of each column mean, or of these columns, whether or not the schema has them.
 
         Raises:
             DataError: a column is not there, or the reading contradicts the schema.
         """
         if surplus := ", ".join(sorted(reading.columns.keys() - self.columns.keys())):
             raise DataError(f"[client.reading.columns] has {surplus}, and the schema has not; correct it")
-        own = {name: reading.columns.get(name, ColumnReading()) for name in self.columns}
+        columns = self.columns if columns is None else columns
+        own = {name: reading.columns.get(name, ColumnReading()) for name in columns}
         wanted = [tidy(one.name or name) for name, one in own.items()]
         if twice := sorted(its for its, times in Counter(wanted).items() if times > 1):
             raise DataError(
                 f"[client.reading.columns] has several columns of the schema read {', '.join(twice)} of this file: "
                 'state name = "..." for each, a column of its own'
             )
-        check_names(source, reading, cells.head, wanted, self.columns)
+        check_names(source, reading, cells.head, wanted, columns)
         found = {}
-        for (name, column), its in zip(self.columns.items(), wanted, strict=True):
+        for (name, column), its in zip(columns.items(), wanted, strict=True):
             meanings = Meanings(name, column.categories, self.missing_values, reading, own[name])
             found[name] = meanings.of(cells.column(cells.head.index(its)))
         return found
 
     def _rows(self, source: str, cells: Cells, reading: Reading) -> ClientRows:
-        meant, line = self.meant(source, cells, reading), f"{source}, line"
-        columns = {name: self._values(line, name, one, cells.lines, reading) for name, one in meant.items()}
-        self._check_last(line, cells, columns, reading)
-        parts = {
-            role: [part for name, column in self._of(role) for part in _made(column, columns[name])]
-            for role in ("feature", "target", "weight")
-        }
-        features, targets = np.column_stack(parts["feature"]), np.column_stack(parts["target"])
-        weights = next(iter(parts["weight"]), None)
-        if not (np.isfinite(features).all() and np.isfinite(targets).all()):
-            raise DataError(
-                f"{source} needs numbers that are finite once they are scaled, and some are not: correct them, or "
-                "change scale in the schema of all sites"
-            )
+        values = self._read(source, cells, reading, self.columns)
+        unknown = np.isnan([values[name] for name, _ in self._of("target")]).any(axis=0)
+        if unknown.any():  # where the schema leaves such rows out
+            values = {name: own[~unknown] for name, own in values.items()}
+        features, targets = (self._made(source, role, values) for role in ("feature", "target"))
+        weights = self._made(source, "weight", values)[:, 0] if self._of("weight") else None
         try:
             return ClientRows(features, targets.argmax(axis=1) if self.classes else targets, weights)
         except InvalidRowsError as error:
             raise DataError(f"{source}: {error}") from error
+
+    def _features(self, source: str, cells: Cells, reading: Reading) -> NDArray[np.float64]:
+        return self._made(source, "feature", self._read(source, cells, reading, dict(self._of("feature"))))
+
+    def _read(
+        self, source: str, cells: Cells, reading: Reading, columns: Mapping[str, Column]
+    ) -> dict[str, NDArray[np.float64]]:
+        """The values of these columns, as the schema has them."""
+        meant, line = self.meant(source, cells, reading, columns), f"{source}, line"
+        values = {name: self._values(line, name, one, cells.lines, reading) for name, one in meant.items()}
+        self._check_last(line, cells, values, reading)
+        return values
+
+    def _made(self, source: str, role: str, values: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        """The columns of a role side by side, as rows have them."""
+        made = np.column_stack([part for name, column in self._of(role) for part in _parts(column, values[name])])
+        if not np.isfinite(made).all():
+            raise DataError(
+                f"{source} needs numbers that are finite once they are scaled, and some are not: correct them, or "
+                "change scale in the schema of all sites"
+            )
+        return made
 
     def _check_last(
         self, line: str, cells: Cells, columns: Mapping[str, NDArray[np.float64]], reading: Reading
@@ -255,6 +303,7 @@ class TableSchema(StrictModel):
                 f"{int(is_missing.sum())} of {len(values)} rows. Repair the table or leave these rows out of it"
                 + (f"; {at_end}" if at_end else "")
                 + (f"; or {schema}" if column.role == "feature" else "")
+                + ('; or all sites agree on missing = "leave out" for it' if column.role == "target" else "")
             )
         if (is_outside := column.is_outside(values)).any():
             raise DataError(
@@ -292,7 +341,7 @@ class TableSchema(StrictModel):
                 )
 
 
-def _made(column: Column, values: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+def _parts(column: Column, values: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
     """The columns of numbers that one column of a table becomes."""
     if column.categories:
         yield from ((values == place).astype(np.float64) for place in range(len(column.categories)))

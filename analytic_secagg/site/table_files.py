@@ -268,8 +268,8 @@ def _not_in(path: Path, reading: Reading) -> str:
         fits = "cp1252"
     return (
         f'{path} must be CSV in {was} and is not: its bytes look like {fits}. State encoding = "{fits}" in {HERE} (an '
-        "export from Windows is cp1252 in the West, cp1250 in the East of Europe), and see in the profile of the site "
-        "whether letters come out right"
+        "export from Windows is cp1252 in the West, cp1250 in the East of Europe, of DOS cp850, of an old Mac "
+        "mac_roman, of a mainframe cp500), and see in the profile of the site whether letters come out right"
     )
 
 

@@ -39,12 +39,15 @@ MISSING_TEXTS = frozenset(
     {"na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "#null!", "none", "nil", ".", "-", "--", "?", "\\n", "unknown"}
     | {"missing", "unbekannt", "k.a.", "nd", "n.d.", "#value!", "#div/0!", "#ref!", "#name?", "#num!", "–", "—"}
     | {"n.a.", "k. a.", "(null)", "[null]", "(blank)", "(leer)", "(empty)", "-nan", "1.#ind", "1.#qnan", "*", "***"}
+    | {"unk", "ni", "nask", "asku", "navu", "nk", "not known", "not recorded", "not available", "not done"}  # HL7's
+    | {"keine angabe", "inconnu", "desconocido", "sconosciuto", "onbekend"}
     | {f".{letter}" for letter in "_abcdefghijklmnopqrstuvwxyz"}  # of SAS and Stata
 )
 """Public: what programs and people write in place of a missing value, loosely spelt."""
 
 MISSING_NUMBERS = frozenset(
     {-1, *(sign * int(digit * times) for sign in (-1, 1) for digit in "789" for times in range(2, 7))}
+    | {sign * (10**digits - less) for sign in (-1, 1) for digits in range(2, 7) for less in (2, 3, 4)}
     | {-int(digit) for digit in "789"}
 )
 """Public: numbers that people write in place of a missing value, where they lie beyond all others of a column."""
@@ -109,7 +112,10 @@ def other_format(path: Path) -> str:
     text = start[:200].decode("latin-1").lstrip("\ufeffï»¿ \t\r\n").lower()
     if found := next((what for pattern, what in BEGINNINGS.items() if re.match(pattern, text)), ""):
         return found
-    signs = start.decode(encoding_of(start), errors="replace")
+    encoding = encoding_of(start)
+    signs = start.decode(encoding, errors="replace")
+    if encoding == MAINFRAME and "\n" not in signs:
+        return "a file of a mainframe (EBCDIC) without ends of lines: have it converted to text where it is sent from"
     n_controls = sum(sign < " " and not sign.isspace() and sign not in FIELD_MARKS for sign in signs)
     return "no text, whatever its name says: export the table itself as CSV" if 10 * n_controls > len(signs) else ""
 
@@ -163,8 +169,27 @@ def encoding_of(start: bytes) -> str:
         start.decode("utf-8")
     except UnicodeDecodeError as error:
         if error.start < len(start) - 3:  # else the piece ends within a letter
-            return "cp1252" if not {*start} & {0x81, 0x8D, 0x8F, 0x90, 0x9D} else "latin-1"
+            return _of_letters(start)
     return "utf-8"
+
+
+WESTERN = frozenset("äöüßéèêëàâáãçñóôòõíîïìúûùåæøÄÖÜÉÈÀÇÑÅÆØ°µ")
+"""Letters of Western Europe, of which encodings are told apart."""
+
+MAINFRAME = "cp500"
+"""Letters of mainframes, EBCDIC."""
+
+
+def _of_letters(start: bytes) -> str:
+    """Return the encoding of one byte a letter in which most letters are Western: of Windows, DOS, an old Mac."""
+    plain = sum(byte < 128 and (chr(byte).isalnum() or byte in b" ,;\t\r\n.") for byte in start)
+    if 2 * plain < len(start) and sum(
+        sign.isalnum() or sign in " ,;\t\n." for sign in start.decode(MAINFRAME)
+    ) > 0.8 * len(start):
+        return MAINFRAME
+    windows = "cp1252" if not {*start} & {0x81, 0x8D, 0x8F, 0x90, 0x9D} else "latin-1"
+    letters = bytes(byte for byte in start if byte > 127)
+    return max((windows, "cp850", "mac_roman"), key=lambda one: sum(sign in WESTERN for sign in letters.decode(one)))
 
 
 def first_bytes(path: Path) -> bytes:

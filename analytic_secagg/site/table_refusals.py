@@ -81,15 +81,21 @@ def _line_of_names(path: Path, reading: Reading, wanted: Iterable[str]) -> int:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 _DIGITS = r"[+-]?\d+"
+_MONTH = "(jan|feb|mar|mär|apr|ma[iy]|ju[nl]|aug|sep|o[ck]t|nov|de[cz])[a-zä]*"
 _GROUPS = r"[+-]?[1-9]\d{0,2}"
 _KINDS = {
     "digits": r"[+-]?\d{16,}([.,]\d*)?",
     "percent": r"[-+]?[\d.,]+\s?%",
+    "pairs": r"\d+([.,]\d+)?\s?/\s?\d+([.,]\d+)?",
+    "exponents": r"[+-]?\d+([.,]\d*)?d[+-]?\d+",
+    "zoned": r"\d+[{}]",
+    "equals": r"=\s?[-+\d.,]+",
     "ranges": r"\d[\d.,]*\s?(-|–|to|bis)\s?\d[\d.,]*",
     "underscores": r"[-+\d.,]*\d_\d[\d_.,]*",
     "bounds": r"[<>≤≥]\s?=?\s?[-+\d.,]+.*",
     "dates": r"\d{4}-\d{1,2}-\d{1,2}.*|\d{1,2}([./-])\d{1,2}\1\d{2,4}.*|\d{1,2}:\d{2}.*"
-    r"|\d{1,2}[- ]?[A-Za-z]{3}[- ]?\d{2,4}.*|-?\d+ days?.*",
+    r"|\d{1,2}[- ]?[A-Za-z]{3}[- ]?\d{2,4}.*|-?\d+ days?.*"
+    rf"|\d{{1,2}}\.\d{{1,2}}\.|\d{{1,2}}[-. ]+{_MONTH}|{_MONTH}[-. ]+\d{{1,4}}",
     "blanks": rf"{_GROUPS}( \d{{3}})+([.,]\d+)?",
     "apostrophes": rf"{_GROUPS}(['\u2019]\d{{3}})+([.,]\d+)?",
     "both marks, comma last": rf"{_GROUPS}(\.\d{{3}})+,\d+",
@@ -106,6 +112,9 @@ _KINDS = {
     "units": r"[-+]?[\d.,]+\s?[^\d\s].*|([$€£¥~≈]\s?|([A-Z]{3}|[HL]|ca\.?)\s)[-+\d.,]*\d",
 }
 _PATTERNS = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in _KINDS.items()}
+
+_ZONED = re.compile(r"\d+[{}A-R]")
+"""Numbers of a mainframe, whose last sign is a digit and the number's sign."""
 
 NUMBERS = frozenset({"blanks", "apostrophes", *(kind for kind in _KINDS if "comma" in kind or "point" in kind)})
 """The kinds that are numbers with marks of their own."""
@@ -129,6 +138,7 @@ def of_numbers(name: str, texts: Sequence[str], reading: Reading) -> str:
         stated += [f'thousands = "{thousands}"'] * (thousands not in (None, reading.thousands))
         return f"{looks}: state {' and '.join(stated) or 'other marks'} {here}"
     kind = "truths" if {*map(loose, texts)} <= TRUTHS else kinds.most_common(1)[0][0]
+    kind = "zoned" if kinds["zoned"] and all(map(_ZONED.fullmatch, texts)) else kind
     if kind in ("comma before three", "point before three"):
         mark, word = (",", "comma") if kind.startswith("comma") else (".", "point")
         return (
@@ -142,12 +152,18 @@ def of_numbers(name: str, texts: Sequence[str], reading: Reading) -> str:
         f"factor = 0.01 {column}",
         "ranges": f"they are ranges from one number to another: agree with all sites what one counts as, and state "
         f"recode = {{...}} {column}",
+        "pairs": "they are two numbers with a stroke between (a blood pressure, a fraction): export each number as a "
+        "column of its own",
+        "exponents": "they have exponents of Fortran (1.5D+03): write E in the place of D",
+        "zoned": "they end in a sign of a mainframe (zoned decimals): have the export write plain numbers",
+        "equals": "they begin with an equals sign: take it away in the table",
         "marks": "they have several decimal marks: correct the export",
         "truths": f'they are words for yes and no: state recode = {{ ... = "1", ... = "0" }} {column}',
         "underscores": "they have underscores between digits: correct them in the table",
         "bounds": f"they are bounds as laboratories write them (less than, more than): agree with all sites what one "
         f"counts as, and state recode = {{...}} {column}",
-        "dates": "they are dates or times: turn them into numbers that all sites mean alike (days since a visit, say)",
+        "dates": "they are dates or times: turn them into numbers that all sites mean alike (days since a visit, say); "
+        "where a spreadsheet made dates of numbers, correct the export",
         "infinite": "they are infinite or beyond what a number holds: correct them, or state them among missing "
         f"{column}",
         "digits": "they are whole numbers of more digits than float64 holds, of patients perhaps: leave the column out",
@@ -217,10 +233,16 @@ def marks_of(kinds: Counter[str]) -> tuple[str, str | None, str] | None:
     return (".", None, "they have a decimal point") if kinds["point"] else None
 
 
+_BROKEN = re.compile(
+    "[\ufffd\u0080-\u009f]|[ÃÂÐ][\u0080-\u00bf]|[√├][^\\s\\w]|[A-Za-z][\u0400-\u04ff]|[\u0400-\u04ff][A-Za-z]"
+)
+"""What letters look like in another encoding: of UTF-8 read as one byte a letter, or of Windows read as Cyrillic."""
+
+
 def of_categories(name: str, texts: Sequence[str]) -> str:
     """Return what texts look like that are no category, and what a site can do."""
     column = f"in [client.reading.columns.{name}] of this site's own file"
-    if any("\ufffd" in text or re.search("[ÃÂ][\u0080-\u00bf]", text) for text in texts):
+    if any(map(_BROKEN.search, texts)):
         return f"their letters are broken, so the file has another encoding: state encoding in {HERE}"
     if all(kind_of(text) == "missing code" for text in texts):
         codes = ", ".join(sorted(set(texts)))

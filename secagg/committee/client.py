@@ -29,7 +29,7 @@ from secagg.committee.messages import (
 from secagg.errors import ConfigurationError
 from secagg.one_shot import OneShotClient
 from secagg.primitives.boxes import seal_box
-from secagg.primitives.mask_stream import add_masks
+from secagg.primitives.mask_stream import masked_pieces
 from secagg.sessions import PartyId
 from secagg.sums import FINGERPRINT_BYTES
 from secagg.wire import MessageType
@@ -52,7 +52,7 @@ class CommitteeClient(OneShotClient):
         self._ask_consent(None)
         self._mark_sent()
         seeds = [self._entropy(SEED_BYTES) for _ in config.seed_sharing.sets]
-        add_masks(vector, [(mask_seed(digest, self.party, i, seed), 1) for i, seed in enumerate(seeds)], digest)
+        masks = [(mask_seed(digest, self.party, i, seed), 1) for i, seed in enumerate(seeds)]
         message = CommitteeInput(
             boxes={helper: self._box(helper, seeds, rows) for helper in config.helpers},
             commitments=b"".join(seed_commitment(digest, self.party, i, seed) for i, seed in enumerate(seeds)),
@@ -60,7 +60,9 @@ class CommitteeClient(OneShotClient):
             vector=b"",
         )
         return self._seal_message(
-            MessageType.COMMITTEE_INPUT, self._signed(message).to_payload(), vector=vector.parts()
+            MessageType.COMMITTEE_INPUT,
+            self._signed(message).to_payload(),
+            vector=masked_pieces(config.layout, vector, masks, digest),
         )
 
     def _box(self, helper: PartyId, seeds: list[bytes], rows: bytes) -> bytes:

@@ -28,9 +28,11 @@ array([6, 3])
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from secagg.committee.messages import (
     BOX_LABEL,
@@ -55,9 +57,8 @@ from secagg.errors import ConfigurationError, RemoteProtocolError, RepeatedMessa
 from secagg.party import Party
 from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import verifies
-from secagg.primitives.mask_stream import add_masks
+from secagg.primitives.mask_stream import masked_pieces
 from secagg.primitives.sealing import SealBrokenError
-from secagg.ring import RingVector
 from secagg.sessions import PartyId
 from secagg.snapshots import HELPER, Stored, binding
 from secagg.sums import PartySecrets
@@ -65,6 +66,9 @@ from secagg.wire import MessageType, Reader
 
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
+
+_Payload = tuple[bytes, Iterable[bytes | memoryview]]
+"""A message's payload: its beginning, and the parts of vectors, made while they are written."""
 
 ANSWERS = {
     MessageType.SEED_DELIVERY: MessageType.SEED_COMPLAINTS,
@@ -143,18 +147,18 @@ class CommitteeHelper(Party, Stored[HelperKept]):
                 "session (an empty one if the sum failed), and answers for that set alone",
                 peer=SERVER,
             )
-        answer: dict[MessageType, Callable[[Reader], bytes]] = {
+        answer: dict[MessageType, Callable[[Reader], _Payload]] = {
             MessageType.SEED_DELIVERY: self._take_seeds,
             MessageType.SURVIVOR_SET: self._sign_survivors,
             MessageType.SET_CERTIFICATE: self._hash_sums,
             MessageType.MASK_REQUEST: self._send_sums,
         }
         most = max(len(self._config.clients), self._config.seed_sharing.n_seeds)
-        payload = answer[frame.type](Reader(frame.payload, peer=SERVER, max_entries=most))
+        payload, vectors = answer[frame.type](Reader(frame.payload, peer=SERVER, max_entries=most))
         self._kept.answered = fingerprint
-        return self._seal_message(ANSWERS[frame.type], payload)
+        return self._seal_message(ANSWERS[frame.type], payload, vector=vectors)
 
-    def _take_seeds(self, reader: Reader) -> bytes:
+    def _take_seeds(self, reader: Reader) -> _Payload:
         """Decrypt the seeds; exclude and report clients whose seeds do not match their signed commitments."""
         config, entries = self._config, SeedDelivery.read(reader, self._config).entries
         self._check_number(tuple(entries), config.clients)
@@ -169,7 +173,7 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         self._key = None
         signs = config.is_authenticated
         self._kept.due = MessageType.SURVIVOR_SET if signs else MessageType.SET_CERTIFICATE
-        return Parties(parties=tuple(client for client, opened in seeds.items() if not opened)).to_payload()
+        return Parties(parties=tuple(client for client, opened in seeds.items() if not opened)).to_payload(), ()
 
     def _check_signed(self, client: PartyId, entry: SeedEntry) -> None:
         """Refuse seeds that the client did not sign; the server, not the client, is at fault."""
@@ -188,7 +192,7 @@ class CommitteeHelper(Party, Stored[HelperKept]):
             return b""
         return seeds if entry.fits(self._config, client, self.party, seeds) else b""
 
-    def _sign_survivors(self, reader: Reader) -> bytes:
+    def _sign_survivors(self, reader: Reader) -> _Payload:
         if survivors := Parties.read(reader, self._config).parties:
             self._fix(survivors)
             self._kept.due = MessageType.SET_CERTIFICATE
@@ -196,7 +200,7 @@ class CommitteeHelper(Party, Stored[HelperKept]):
             self._kept.seeds, self._kept.seed_digests, self._kept.due, self._key = {}, {}, None, None
         assert self._identity is not None, "only sums with identities ask for signatures"
         agreed = set_hash(self._config.digest, self._kept.seed_digests)
-        return SetSignature(signature=self._identity.sign(SET_LABEL, agreed)).to_payload()
+        return SetSignature(signature=self._identity.sign(SET_LABEL, agreed)).to_payload(), ()
 
     def _fix(self, survivors: tuple[PartyId, ...]) -> None:
         """Fix the survivors, after the approval callback."""
@@ -219,16 +223,17 @@ class CommitteeHelper(Party, Stored[HelperKept]):
                 peer=SERVER,
             )
 
-    def _hash_sums(self, reader: Reader) -> bytes:
+    def _hash_sums(self, reader: Reader) -> _Payload:
         config, certificate = self._config, SetCertificate.read(reader, self._config)
         if not config.is_authenticated:
             self._fix(certificate.survivors)
         self._check_certificate(certificate)
         agreed = set_hash(config.digest, self._kept.seed_digests)
-        sums = (sum_hash(agreed, place, self._sum(place)) for place in config.seed_sharing.sets_of(self.party))
+        places, size = config.seed_sharing.sets_of(self.party), config.layout.wire_bytes
+        sums = (sum_hash(agreed, place, size, self._sum(place)) for place in places)
         payload = SumHashes(hashes=b"".join(sums)).to_payload()
         self._kept.due = MessageType.MASK_REQUEST
-        return payload
+        return payload, ()
 
     def _check_certificate(self, certificate: SetCertificate) -> None:
         """Refuse survivors signed by fewer than a quorum of helpers: the others might sign a second set."""
@@ -244,18 +249,18 @@ class CommitteeHelper(Party, Stored[HelperKept]):
                 peer=SERVER,
             )
 
-    def _send_sums(self, reader: Reader) -> bytes:
+    def _send_sums(self, reader: Reader) -> _Payload:
         asked = MaskRequest.read(reader, self._config).sets
         if not asked or not set(asked) <= set(self._config.seed_sharing.sets_of(self.party)):
             raise RemoteProtocolError("it asks for sums of sets that this helper is not in, or for none", peer=SERVER)
-        return MaskSum(sums={place: self._sum(place) for place in asked}).to_payload()
+        return b"", MaskSum.parts({place: self._sum(place) for place in asked})
 
-    def _sum(self, place: int) -> bytes:
-        """Return the sum of the survivors' masks for one set."""
-        config, vector = self._config, RingVector.zeros(self._config.layout)
+    def _sum(self, place: int) -> Iterator[memoryview]:
+        """Yield the wire form of the sum of the survivors' masks for one set, a piece at a time."""
+        config = self._config
         masks = [
             (mask_seed(config.digest, client, place, seeds_by_set(config, self.party, seeds)[place]), 1)
             for client, seeds in self._kept.seeds.items()
         ]
-        add_masks(vector, masks, config.digest)
-        return vector.to_bytes()
+        nothing = np.broadcast_to(np.int64(0), config.layout.size)  # takes no memory
+        return masked_pieces(config.layout, nothing, masks, config.digest)

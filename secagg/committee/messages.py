@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
@@ -83,18 +83,18 @@ class CommitteeInput:
     boxes: dict[PartyId, bytes]
     commitments: bytes
     signature: bytes
-    vector: bytes = field(repr=False)
+    vector: bytes | memoryview = field(repr=False)
 
     def to_payload(self) -> bytes:
         """Return the payload."""
-        return write_entries(self.boxes) + self.commitments + self.signature + self.vector
+        return b"".join((write_entries(self.boxes), self.commitments, self.signature, self.vector))
 
     @classmethod
     def read(cls, reader: Reader, config: CommitteeSum, *, has_vector: bool = True) -> Self:
         """Parse a payload; ``has_vector`` is False after the vector was added and removed."""
         boxes, commitments = reader.entries(box_bytes(config)), reader.take(commitments_bytes(config))
         signature = reader.take(config.signature_bytes)
-        vector = reader.take(config.layout.wire_bytes if has_vector else 0)
+        vector = reader.view(config.layout.wire_bytes if has_vector else 0)
         reader.end()
         return cls(boxes=boxes, commitments=commitments, signature=signature, vector=vector)
 
@@ -228,16 +228,24 @@ class MaskRequest:
 class MaskSum:
     """Helper to server: the sums of the survivors' masks, by set."""
 
-    sums: dict[int, bytes] = field(repr=False)
+    sums: Mapping[int, bytes | memoryview] = field(repr=False)
 
     def to_payload(self) -> bytes:
         """Return the payload."""
-        return write_entries(self.sums)
+        return b"".join(self.parts({place: [vector] for place, vector in self.sums.items()}))
+
+    @staticmethod
+    def parts(sums: Mapping[int, Iterable[bytes | memoryview]]) -> Iterator[bytes | memoryview]:
+        """Yield the payload of sums that come in parts, a part at a time."""
+        yield number(len(sums))
+        for place in sorted(sums):
+            yield number(place)
+            yield from sums[place]
 
     @classmethod
     def read(cls, reader: Reader, config: CommitteeSum) -> Self:
         """Parse a payload."""
-        sums = reader.entries(config.layout.wire_bytes)
+        sums = reader.entry_views(config.layout.wire_bytes)
         reader.end()
         return cls(sums=sums)
 
@@ -280,6 +288,12 @@ def set_hash(digest: bytes, seed_digests: Mapping[PartyId, bytes]) -> bytes:
     return hashlib.sha256(statement(SET_LABEL, digest, entries)).digest()
 
 
-def sum_hash(agreed: bytes, place: int, vector: bytes) -> bytes:
-    """Return the hash of a set's mask sum over the survivors with hash ``agreed``."""
-    return hashlib.sha256(statement("committee sum", agreed, number(place), vector)).digest()
+def sum_hash(agreed: bytes, place: int, n_bytes: int, vector: Iterable[bytes | memoryview]) -> bytes:
+    """Return the hash of a set's mask sum over the survivors with hash ``agreed``.
+
+    It is of the statement whose last part is the sum: its length, and then its parts.
+    """
+    hashed = hashlib.sha256(statement("committee sum", agreed, number(place)) + n_bytes.to_bytes(8, "big"))
+    for part in vector:
+        hashed.update(part)
+    return hashed.digest()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Self
 
 from secagg.encoder import RunningSum
 from secagg.layout import Layout
-from secagg.ring import RingVector
 from secagg.sessions import PartyId
 from secagg.wire import Reader
 
@@ -28,7 +27,7 @@ class PartialSums:
         self._place = {party: place % self.n_parts for place, party in enumerate(clients)}
         self._parts: dict[int, RunningSum] = {}
 
-    def add(self, party: PartyId, payload: bytes) -> None:
+    def add(self, party: PartyId, payload: bytes | memoryview) -> None:
         """Add a client's vector."""
         self._parts.setdefault(self._place[party], RunningSum(self._layout)).add(payload, peer=party)
 
@@ -51,15 +50,16 @@ class PartialSums:
         parts[0] = whole
         return whole
 
-    def subtract(self, vector: bytes) -> None:
+    def subtract(self, vector: bytes | memoryview) -> None:
         """Subtract a vector from the whole sum, which becomes one part."""
-        self.merged().words.subtract(RingVector.from_bytes(self._layout, vector))
+        self.merged().words.subtract_bytes(vector)
 
-    def to_snapshot(self) -> bytes:
-        """Return the parts as bytes."""
-        return len(self._parts).to_bytes(1, "big") + b"".join(
-            bytes([place]) + part.to_snapshot() for place, part in self._parts.items()
-        )
+    def to_snapshot(self) -> Iterator[bytes | memoryview]:
+        """Yield the parts as bytes."""
+        yield len(self._parts).to_bytes(1, "big")
+        for place, part in self._parts.items():
+            yield bytes([place])
+            yield from part.to_snapshot()
 
     def read_snapshot(self, reader: Reader) -> Self:
         """Read the parts of the same cohort; inverse of ``to_snapshot``."""

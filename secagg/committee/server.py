@@ -229,7 +229,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         if list(sums) != kept.asked_for[helper]:
             raise RemoteProtocolError("its sums are of other sets than it was asked about", peer=helper)
         for place, vector in sums.items():
-            if sum_hash(self._set_hash, place, vector) != self._hashes_of(place)[helper]:
+            if sum_hash(self._set_hash, place, len(vector), [vector]) != self._hashes_of(place)[helper]:
                 raise RemoteProtocolError("its sum of masks is not the one that it gave the hash of", peer=helper)
         for place, vector in sums.items():
             kept.sum.subtract(vector)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from secagg.client_input import check_now, resolve
+from secagg.client_input import check_now, integers, resolve
 from secagg.dp.errors import PrivacyError
 from secagg.dp.noise import CoordinateNoise, DistributedNoise
 from secagg.entropy import Entropy, os_entropy
@@ -203,7 +203,7 @@ class CentralNoisySum(ProtocolWrapper):
             return client_input
 
         def make() -> IntVector:
-            vector = resolve(self.layout, client_input, len(self.protocol.clients))
+            vector = integers(resolve(self.layout, client_input, len(self.protocol.clients)))
             self.noise.check_withheld(vector)
             return vector
 
@@ -293,7 +293,7 @@ def _noised_once(of: NoisySum, client_input: ClientInput) -> Callable[[], IntVec
         nonlocal made
         if made:
             raise LocalProtocolError("this session's noisy vector was made already; start a new session for another")
-        vector = resolve(of.layout, client_input, len(of.protocol.clients))
+        vector = integers(resolve(of.layout, client_input, len(of.protocol.clients)))
         of.noise.share.check_withheld(vector)
         made = True
         return np.add(vector, of.noise.share.draw(of.noise_entropy))

@@ -23,6 +23,7 @@ from secagg.dp.noisy_sum import with_headroom
 from secagg.errors import ConfigurationError, InvalidVectorError
 from secagg.fixed_point import (
     REAL,
+    FloatArray,
     Shapes,
     check_entry_bytes,
     check_n_clients,
@@ -195,20 +196,24 @@ class PrivateMeanSpec:
             ]
         )
 
-    def vector(self, arrays: Mapping[str, Any]) -> IntVector:
+    def vector(self, arrays: Mapping[str, Any], *, before: Mapping[str, Any] | None = None) -> IntVector:
         """Return a client's vector before its noise, which the client of a ``NoisySum`` adds.
 
         Args:
             arrays: float arrays of the agreed names and shapes: the client's update.
+            before: arrays that are subtracted, such as the model before training; None subtracts nothing.
 
         Raises:
             InvalidVectorError: NaN or infinity, other names, shapes or types; which, by name.
         """
-        taken = list(take_arrays(arrays, self.shapes, [REAL] * len(self.shapes)))
-        for (name, _), array in zip(self.shapes, taken, strict=True):
-            if not np.isfinite(array).all():
+        whole = self._flat(arrays)
+        if before is not None:
+            with np.errstate(all="ignore"):  # what is not finite is refused below
+                whole -= self._flat(before)
+        sizes = np.cumsum([size_of(shape) for _, shape in self.shapes])
+        for (name, _), part in zip(self.shapes, np.split(whole, sizes[:-1]), strict=True):
+            if not np.isfinite(part).all():
                 raise InvalidVectorError(f"{name!r}: numbers are NaN or infinite, and no norm can be clipped")
-        whole = np.concatenate([array.reshape(-1).astype(np.float64) for array in taken])
         largest = float(np.abs(whole).max())
         norm = largest * float(np.linalg.norm(whole / largest)) if largest else 0.0
         if norm > self.privacy.norm * _SAFE:
@@ -219,6 +224,10 @@ class PrivateMeanSpec:
         if int(np.dot(vector, vector)) > most**2:
             raise InvalidVectorError("the clipped update is longer than the norm; clip it before, or report this")
         return vector
+
+    def _flat(self, arrays: Mapping[str, Any]) -> FloatArray:
+        taken = take_arrays(arrays, self.shapes, [REAL] * len(self.shapes))
+        return np.concatenate([array.reshape(-1).astype(np.float64) for array in taken])
 
     def mean(self, result: SumResult) -> MeanResult:
         """Return the mean that a released total holds.

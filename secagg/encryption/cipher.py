@@ -16,6 +16,7 @@ from typing import Self
 
 import numpy as np
 
+from secagg.encoding import joined
 from secagg.encryption.digits import DigitPlan
 from secagg.encryption.rings import RINGS
 from secagg.encryption.schemes import FAILURE_BITS, MARGIN, MAX_SLOTS, SCHEMES, EncryptionParameters, SchemeName
@@ -110,7 +111,11 @@ class VectorCipher:
         )
 
     def encrypt(self, vector: RingVector, public_context: bytes) -> bytes:
-        """Return the ``upload_bytes`` bytes of an encrypted vector.
+        """Return the ``upload_bytes`` bytes of an encrypted vector; for the errors see ``ciphertexts``."""
+        return joined(self.ciphertexts(vector, public_context))
+
+    def ciphertexts(self, vector: RingVector, public_context: bytes) -> Iterator[bytes]:
+        """Yield the ciphertexts of a vector one at a time.
 
         Raises:
             ConfigurationError: ``public_context`` is no public context of these parameters.
@@ -118,10 +123,8 @@ class VectorCipher:
         """
         parameters, context = self.parameters, load_public(self.parameters, public_context)
         digits, step = self.plan.split(vector), parameters.slots
-        return b"".join(
-            pack(parameters.rules.encrypt(digits[start : start + step], parameters, context), parameters)
-            for start in range(0, len(digits), step)
-        )
+        for start in range(0, len(digits), step):
+            yield pack(parameters.rules.encrypt(digits[start : start + step], parameters, context), parameters)
 
     def empty_sum(self) -> CiphertextSum:
         """Return an empty running sum for the server; it needs no key."""
@@ -261,9 +264,11 @@ class CiphertextSum:
                 f"the parameters carry {self._parameters.n_clients} vectors and all have come", peer=peer
             )
         try:
-            fresh = read_ciphertexts(data, self._parameters, len(self._residues))
+            for _ in read_ciphertexts(data, self._parameters, len(self._residues)):
+                pass  # all are checked before one is added
         except MalformedMessageError as error:
             raise MalformedMessageError(str(error), peer=peer) from None
+        fresh = read_ciphertexts(data, self._parameters, len(self._residues))
         for total, ciphertext in zip(self._residues, fresh, strict=True):
             total += ciphertext
             # Either total - prime, or, if that is below zero, it wraps to a large number and total stays.
@@ -272,11 +277,15 @@ class CiphertextSum:
 
     def to_bytes(self) -> bytes:
         """Return the wire form of the sum."""
-        return b"".join(pack(ciphertext, self._parameters) for ciphertext in self._residues)
+        return joined(self._packed())
 
-    def to_snapshot(self) -> bytes:
-        """Return the sum and the hashes of its uploads as bytes."""
-        return len(self._taken).to_bytes(4, "big") + b"".join(sorted(self._taken)) + self.to_bytes()
+    def to_snapshot(self) -> Iterator[bytes]:
+        """Yield the hashes of the sum's uploads and the sum as bytes."""
+        yield len(self._taken).to_bytes(4, "big") + b"".join(sorted(self._taken))
+        yield from self._packed()
+
+    def _packed(self) -> Iterator[bytes]:
+        return (pack(ciphertext, self._parameters) for ciphertext in self._residues)
 
     def read_snapshot(self, reader: Reader) -> Self:
         """Replace the content of this sum by a snapshot of the same parameters.
@@ -285,13 +294,16 @@ class CiphertextSum:
             MalformedMessageError: the bytes are no snapshot of such a sum.
         """
         self._taken = {reader.take(_FINGERPRINT_BYTES) for _ in range(reader.number())}
-        data = reader.take(len(self._residues) * self._parameters.ciphertext_bytes)
-        self._residues[:] = read_ciphertexts(data, self._parameters, len(self._residues))
+        data = reader.view(len(self._residues) * self._parameters.ciphertext_bytes)
+        for place, ciphertext in enumerate(read_ciphertexts(data, self._parameters, len(self._residues))):
+            self._residues[place] = ciphertext
         return self
 
 
-def read_ciphertexts(data: bytes | memoryview, parameters: EncryptionParameters, n_ciphertexts: int) -> list[Residues]:
-    """Parse the ciphertexts of one encrypted vector.
+def read_ciphertexts(
+    data: bytes | memoryview, parameters: EncryptionParameters, n_ciphertexts: int
+) -> Iterator[Residues]:
+    """Yield the ciphertexts of one encrypted vector, one at a time.
 
     Raises:
         MalformedMessageError: the number of bytes differs, or a number is not below its prime.
@@ -303,7 +315,8 @@ def read_ciphertexts(data: bytes | memoryview, parameters: EncryptionParameters,
             f"and {len(data)} came; check that both sides chose the same parameters"
         )
     view = memoryview(data)
-    return [unpack(view[place * size : (place + 1) * size], parameters) for place in range(n_ciphertexts)]
+    for place in range(n_ciphertexts):
+        yield unpack(view[place * size : (place + 1) * size], parameters)
 
 
 def _pack_words(words: Residues, bits: int) -> bytes:

@@ -19,7 +19,7 @@ the context of each session.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Self, cast
@@ -42,13 +42,16 @@ from secagg.errors import ConfigurationError
 from secagg.in_memory import InOneProcess
 from secagg.layout import Layout
 from secagg.primitives.identity import IDENTITY_BYTES, IdentityKey, is_signed
-from secagg.ring import RingVector
+from secagg.primitives.mask_stream import add_masks
+from secagg.ring import ClientVector, RingVector
 from secagg.sessions import ClientSession, FailureSession, PartyId
 from secagg.sums import NO_SECRETS, CoalitionView, PartySecrets, SumProtocol
 from secagg.wire import MessageType, Reader
 
 HOLDER_ROLE = "key holder"
-_LABEL = "public context"
+_LABELS = {False: "public context", True: "public context under masks"}
+"""What a key holder signs, by whether the vectors are masked: under masks it asks nobody's consent to a total."""
+
 _CONFIRMS = (
     "  the key holder can confirm a guess of a client's whole vector: how CKKS' encoding rounded it stays in the sum's "
     "noise (bfv and masks prevent it)"
@@ -132,7 +135,7 @@ class Encrypted(Encoder):
         check_min_survivors(config.survivors_needed, config.clients)
         _ = self.cipher(config)
         # Before TenSEAL's parser sees a byte of it: a context may have come by way of the server.
-        self._check_signature(config.session_id)
+        self._check_signature(config)
         load_public(self.parameters, self.public_context)
 
     def vector_bytes(self, config: EncodedSum) -> int:
@@ -151,9 +154,17 @@ class Encrypted(Encoder):
         )
         return {HOLDER_ROLE: cost}
 
-    def encode(self, vector: RingVector, config: EncodedSum) -> Sequence[memoryview]:
+    def encode(
+        self, vector: ClientVector, config: EncodedSum, masks: Sequence[tuple[bytes, int]] = ()
+    ) -> Iterable[bytes | memoryview]:
         """Return the encrypted vector. SEAL draws its randomness from the operating system."""
-        return [memoryview(self.cipher(config).encrypt(vector, self.public_context))]
+        words = vector.copy() if isinstance(vector, RingVector) else RingVector.encode(config.layout, vector)
+        add_masks(words, masks, config.digest)
+        return self.encrypt(words, config)
+
+    def encrypt(self, words: RingVector, config: EncodedSum) -> Iterable[bytes]:
+        """Yield the ciphertexts of these words, one at a time."""
+        return self.cipher(config).ciphertexts(words, self.public_context)
 
     def begin(self, config: EncodedSum) -> RunningSum:
         """Return an empty running sum of ciphertexts."""
@@ -233,7 +244,7 @@ class Encrypted(Encoder):
         )
         return f"  public context {fingerprint(self.public_context).hex()[:16]}..., {origin}"
 
-    def _check_signature(self, session_id: bytes) -> None:
+    def _check_signature(self, config: EncodedSum) -> None:
         if not self.holder_identity and not self.signature:
             return
         if len(self.holder_identity) != IDENTITY_BYTES:
@@ -241,11 +252,11 @@ class Encrypted(Encoder):
                 f"a signed context needs the key holder's identity, an Ed25519 public key of {IDENTITY_BYTES} bytes "
                 "from the operator"
             )
-        signed = _statement(self.public_context, self.parameters, session_id, self.key_holder)
-        if not is_signed(self.holder_identity, self.signature, _LABEL, *signed):
+        signed = _statement(self.public_context, self.parameters, config.session_id, self.key_holder)
+        if not is_signed(self.holder_identity, self.signature, _LABELS[config.MASKED], *signed):
             raise ConfigurationError(
                 f"the public context is not signed by key holder {self.key_holder} for this session: somebody swapped "
-                "the key, or the signature is of another session; encrypt nothing under it, and ask the operator"
+                "the key, or it signed for another session or mode; encrypt nothing under it, and ask the operator"
             )
 
 
@@ -278,15 +289,17 @@ class EncryptedSum(RunningSum):
         """Add the words that the key holder decrypted."""
         self.words.add(read_words(reader, self._layout))
 
-    def to_snapshot(self) -> bytes:
-        """Return the words and, before the decryption, the ciphertexts as bytes."""
-        ciphertexts = b"" if self.ciphertexts is None else self.ciphertexts.to_snapshot()
-        return self.words.to_bytes() + bytes([self.ciphertexts is not None]) + ciphertexts
+    def to_snapshot(self) -> Iterator[bytes | memoryview]:
+        """Yield the words and, before the decryption, the ciphertexts as bytes."""
+        yield from self.words.wire_pieces()
+        yield bytes([self.ciphertexts is not None])
+        if self.ciphertexts is not None:
+            yield from self.ciphertexts.to_snapshot()
 
     def read_snapshot(self, reader: Reader) -> Self:
         """Read a running sum; inverse of ``to_snapshot``."""
         stored = type(self)(self._layout, self._cipher)
-        stored.words = RingVector.from_bytes(self._layout, reader.take(self._layout.wire_bytes)).copy()
+        stored.words = RingVector.from_bytes(self._layout, reader.view(self._layout.wire_bytes))
         stored.ciphertexts = self._cipher.empty_sum().read_snapshot(reader) if reader.take(1) == b"\1" else None
         return stored
 
@@ -323,7 +336,12 @@ def encrypted(
     keys, signature = generate_contexts(chosen), b""
     if identity is not None:
         signature = sign_context(
-            identity, keys.public_context, parameters=chosen, session_id=protocol.session_id, key_holder=holder
+            identity,
+            keys.public_context,
+            parameters=chosen,
+            session_id=protocol.session_id,
+            key_holder=holder,
+            masked=protocol.MASKED,
         )
     encoder = Encrypted(
         parameters=chosen,
@@ -380,6 +398,7 @@ def sign_context(
     parameters: EncryptionParameters,
     session_id: bytes,
     key_holder: PartyId,
+    masked: bool = False,
 ) -> bytes:
     """Sign a public context for one session, as the key holder.
 
@@ -389,11 +408,12 @@ def sign_context(
         parameters: scheme, ring and moduli.
         session_id: id of the session.
         key_holder: number of the key holder.
+        masked: whether for a masked sum. A signature for one kind is refused by the other.
 
     Returns:
         The Ed25519 signature, 64 bytes.
     """
-    return identity.sign(_LABEL, *_statement(public_context, parameters, session_id, key_holder))
+    return identity.sign(_LABELS[masked], *_statement(public_context, parameters, session_id, key_holder))
 
 
 def _statement(

@@ -39,16 +39,16 @@ def write_request(survivors: Iterable[PartyId], encrypted_sum: bytes) -> bytes:
     return write_parties(survivors) + encrypted_sum
 
 
-def read_request(reader: Reader, cipher: VectorCipher) -> tuple[tuple[PartyId, ...], bytes]:
+def read_request(reader: Reader, cipher: VectorCipher) -> tuple[tuple[PartyId, ...], memoryview]:
     """Parse a request: the survivors and the encrypted sum."""
-    request = tuple(reader.entries(0)), reader.take(cipher.upload_bytes)
+    request = tuple(reader.entries(0)), reader.view(cipher.upload_bytes)
     reader.end()
     return request
 
 
 def read_words(reader: Reader, layout: Layout) -> RingVector:
     """Parse the key holder's answer: the sum modulo 2^(8 wire_bytes)."""
-    words = RingVector.from_bytes(layout, reader.take(layout.wire_bytes))
+    words = RingVector.from_bytes(layout, reader.view(layout.wire_bytes))
     reader.end()
     return words
 
@@ -159,7 +159,7 @@ class KeyHolder(Party, Stored[KeyHolderKept]):
             raise
         self._kept.answered = asked
         self._forget(KeyHolderState.DONE)
-        return self._seal_message(MessageType.DECRYPTED_SUM, words.to_bytes())
+        return self._seal_message(MessageType.DECRYPTED_SUM, b"", vector=words.wire_pieces())
 
     def _agree(self, survivors: tuple[PartyId, ...], asked: bytes) -> bytes:
         """Fix the survivors of the sum that will be decrypted, or erase the key: none will be.

@@ -25,7 +25,7 @@ message of another session or a repeated one changes nothing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -59,10 +59,8 @@ from secagg.masked.states import AUTHENTICATED_CLIENT, SEMI_HONEST_CLIENT, Clien
 from secagg.party import Party
 from secagg.primitives.agreement import BadPublicKeyError, KeyPair
 from secagg.primitives.identity import verifies
-from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.primitives.shamir import SHARE_BYTES, split
-from secagg.ring import RingVector
 from secagg.sessions import ClientInput, PartyId
 from secagg.snapshots import CLIENT, Stored, binding
 from secagg.sums import NO_SECRETS, PartySecrets
@@ -71,8 +69,8 @@ from secagg.wire import MessageType, Reader
 if TYPE_CHECKING:
     from secagg.masked.protocol import MaskedSum
 
-_Payload = tuple[bytes, Sequence[memoryview]]
-"""A message's payload: its beginning, and a vector in parts."""
+_Payload = tuple[bytes, Iterable[bytes | memoryview]]
+"""A message's payload: its beginning, and the parts of a vector, made while they are written."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -196,6 +194,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
             payload, vector = self._answers()[due](
                 Reader(frame.payload, peer=SERVER, max_entries=len(self._config.clients))
             )
+            answer = self._seal_message(answer_type, payload, vector=vector)
         except BaseException:
             self._forget(ClientState.ABORTED)
             raise
@@ -203,7 +202,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         self._kept.state = next_state
         if next_state is ClientState.DONE:
             self._forget(ClientState.DONE)
-        return self._seal_message(answer_type, payload, vector=vector)
+        return answer
 
     def _answers(self) -> dict[MessageType, Callable[[Reader], _Payload]]:
         return {
@@ -269,14 +268,12 @@ class MaskedClient(Party, Stored[MaskedClientState]):
             self._kept.absent = frozenset(delivery.absent)
             self._check_absent(sealed.keys())
         self._own.shares |= {sender: self._open(sender, box) for sender, box in sealed.items()}
-        layout = self._config.layout
         assert self._client_input is not None
-        vector = RingVector.encode(layout, resolve(layout, self._client_input, len(self._config.clients)))
+        vector = resolve(self._config.layout, self._client_input, len(self._config.clients))
         if self._identity is None:
             self._ask_consent(None)
-        add_masks(vector, self._masks(), self._config.digest)
         self._client_input = None
-        return self._signed_peers(), self._config.encoder.encode(vector, self._config)
+        return self._signed_peers(), self._config.encoder.encode(vector, self._config, self._masks())
 
     def _check_absent(self, came: Collection[PartyId]) -> None:
         """Refuse a delivery without the shares of exactly those neighbours that shared secrets."""

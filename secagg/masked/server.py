@@ -227,7 +227,7 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             signature = reader.take(SIGNATURE_BYTES)
             if not verifies(self._config.identity(sender), signature, self._peers_statement()):
                 raise RemoteProtocolError("its signature is not one on whom it masked with", peer=sender)
-        self._kept.sum.add(reader.rest(), peer=sender)
+        self._kept.sum.add(reader.rest_view(), peer=sender)
         if self._config.signs_peers:
             self._kept.peers[sender] = signature
 

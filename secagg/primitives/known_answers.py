@@ -15,10 +15,10 @@ from secagg.primitives.agreement import KeyPair
 from secagg.primitives.boxes import BoxKey, seal_box
 from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import IdentityKey
-from secagg.primitives.mask_stream import PIECE_BYTES, add_keystreams, add_masks
+from secagg.primitives.mask_stream import add_keystreams, add_masks
 from secagg.primitives.sealing import open_sealed
 from secagg.primitives.shamir import combine, split
-from secagg.ring import RingVector
+from secagg.ring import PIECE_BYTES, RingVector
 
 _KEY = b"\1" * 32
 

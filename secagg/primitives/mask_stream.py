@@ -8,20 +8,17 @@ where a short trial says that it pays. The bytes are the same either way, and GC
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
-from secagg.layout import Segment
+from secagg.layout import Layout, Segment
 from secagg.primitives.derivation import derive_key
-from secagg.ring import RingVector, Words
-
-PIECE_BYTES = 1 << 18
-"""Size of a piece of the vector, which stays in the cache while all masks are added."""
+from secagg.ring import PIECE_BYTES, ClientVector, RingVector, Words, pack, pieces
 
 LONG_BYTES = 1 << 16
 """Streams of fewer bytes are CTR's, whose contexts are made faster."""
@@ -33,11 +30,17 @@ _GCM_STARTS = 2 * _BLOCK_BYTES
 
 _ZEROS = bytes(PIECE_BYTES)
 
+_Stream = tuple[CipherContext, int]
+"""A keystream as far as it was used, and its sign."""
+
+_Mask = tuple[bytes, int]
+"""Seed of a mask, and its sign."""
+
 _StreamKey = tuple[bytes, int]
 """Key of one mask's keystream in one segment, and its sign."""
 
 
-def add_masks(vector: RingVector, masks: Sequence[tuple[bytes, int]], digest: bytes) -> None:
+def add_masks(vector: RingVector, masks: Sequence[_Mask], digest: bytes) -> None:
     """Add (+1) or subtract (-1) the mask of each seed, in place.
 
     For each segment the mask is the keystream of a key derived from the seed, the configuration digest and the
@@ -49,8 +52,29 @@ def add_masks(vector: RingVector, masks: Sequence[tuple[bytes, int]], digest: by
         digest: the session's configuration digest.
     """
     for segment, words in zip(vector.layout.segments, vector.words, strict=True):
-        keys = [(_stream_key(seed, segment, digest), sign) for seed, sign in masks]
-        add_keystreams(words, keys, by_gcm=words.nbytes >= LONG_BYTES and gcm_is_faster())
+        add_keystreams(words, _stream_keys(segment, masks, digest), by_gcm=_by_gcm(segment))
+
+
+def masked_pieces(layout: Layout, vector: ClientVector, masks: Sequence[_Mask], digest: bytes) -> Iterator[memoryview]:
+    """Yield the wire form of a client's vector with these masks on it, a piece at a time.
+
+    These are the bytes of ``RingVector.encode``, ``add_masks`` and ``to_bytes``, one after the other on one piece.
+    """
+    parts = vector.words if isinstance(vector, RingVector) else [vector[place] for _, place in layout.slices()]
+    for segment, own in zip(layout.segments, parts, strict=True):
+        streams = Keystreams(_stream_keys(segment, masks, digest), by_gcm=_by_gcm(segment))
+        for piece in pieces(segment):
+            words = own[piece].astype(segment.word, casting="unsafe")
+            streams.add_to(words, is_last=piece.stop == segment.size)
+            yield pack(segment, words)
+
+
+def _by_gcm(segment: Segment) -> bool:
+    return segment.size * segment.word.itemsize >= LONG_BYTES and gcm_is_faster()
+
+
+def _stream_keys(segment: Segment, masks: Sequence[_Mask], digest: bytes) -> list[_StreamKey]:
+    return [(_stream_key(seed, segment, digest), sign) for seed, sign in masks]
 
 
 def _stream_key(seed: bytes, segment: Segment, digest: bytes) -> bytes:
@@ -74,24 +98,50 @@ def gcm_is_faster() -> bool:
 
 def add_keystreams(words: Words, keys: Sequence[_StreamKey], *, by_gcm: bool) -> None:
     """Add or subtract the keystream of each key from counter 0 on, in place."""
-    start = min(len(words), _GCM_STARTS // words.itemsize) if by_gcm else len(words)
+    step = PIECE_BYTES // words.itemsize
     for place in range(0, len(keys), STREAMS_AT_ONCE):
-        group = keys[place : place + STREAMS_AT_ONCE]
-        _add_streams(words[:start], group, modes.CTR(bytes(_BLOCK_BYTES)))
-        _add_streams(words[start:], group, modes.GCM(bytes(12)))
+        streams = Keystreams(keys[place : place + STREAMS_AT_ONCE], by_gcm=by_gcm)
+        for start in range(0, len(words), step):
+            streams.add_to(words[start : start + step], is_last=start + step >= len(words))
 
 
-def _add_streams(words: Words, keys: Sequence[_StreamKey], mode: modes.CTR | modes.GCM) -> None:
-    if not len(words):
-        return
-    streams = [(Cipher(algorithms.AES(key), mode).encryptor(), sign) for key, sign in keys]
-    count = min(len(words), PIECE_BYTES // words.itemsize)
-    buffer = bytearray(count * words.itemsize + _BLOCK_BYTES - 1)
-    masks: NDArray[np.unsignedinteger[Any]] = np.frombuffer(buffer, dtype=words.dtype, count=count)
-    zeros = memoryview(_ZEROS)
-    for start in range(0, len(words), len(masks)):
-        piece = words[start : start + len(masks)]
+class Keystreams:
+    """Keystreams from counter 0 on, which are added to one piece after the other.
+
+    Args:
+        keys: of the streams. Between pieces some 1.2 kB are held for each.
+        by_gcm: take them from GCM, which yields all but the first two blocks; those are CTR's.
+    """
+
+    def __init__(self, keys: Sequence[_StreamKey], *, by_gcm: bool) -> None:
+        self._keys, self._by_gcm = keys, by_gcm
+        self._streams: Sequence[_Stream] | None = None
+        self._buffer = bytearray()
+
+    def add_to(self, words: Words, *, is_last: bool) -> None:
+        """Add or subtract the next words of each stream, in place; after the last piece there are none."""
+        if len(self._buffer) < words.nbytes + _BLOCK_BYTES - 1:
+            self._buffer = bytearray(words.nbytes + _BLOCK_BYTES - 1)
+        if self._streams is not None:
+            self._add(words, self._streams)
+            return
+        start = min(len(words), _GCM_STARTS // words.itemsize) if self._by_gcm else 0
+        self._add(words[:start], self._opened(modes.CTR(bytes(_BLOCK_BYTES))))
+        rest = self._opened(modes.GCM(bytes(12)) if self._by_gcm else modes.CTR(bytes(_BLOCK_BYTES)))
+        if is_last:
+            self._add(words[start:], rest)
+        else:
+            self._streams = list(rest)
+            self._add(words[start:], self._streams)
+
+    def _opened(self, mode: modes.CTR | modes.GCM) -> Iterator[_Stream]:
+        return ((Cipher(algorithms.AES(key), mode).encryptor(), sign) for key, sign in self._keys)
+
+    def _add(self, words: Words, streams: Iterable[_Stream]) -> None:
+        if not len(words):
+            return
+        zeros = memoryview(_ZEROS)[: words.nbytes]
+        masks: NDArray[np.unsignedinteger[Any]] = np.frombuffer(self._buffer, dtype=words.dtype, count=len(words))
         for stream, sign in streams:
-            stream.update_into(zeros[: piece.nbytes], buffer)
-            operation = np.add if sign > 0 else np.subtract
-            operation(piece, masks[: len(piece)], out=piece)
+            stream.update_into(zeros, self._buffer)
+            (np.add if sign > 0 else np.subtract)(words, masks, out=words)

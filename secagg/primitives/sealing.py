@@ -1,8 +1,11 @@
-"""Authenticated encryption of short secrets between two parties: AES-256-GCM (NIST SP 800-38D)."""
+"""Authenticated encryption of shares between two parties, and of stored records: AES-256-GCM (NIST SP 800-38D)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from secagg.entropy import Entropy
@@ -10,6 +13,7 @@ from secagg.entropy import Entropy
 KEY_BYTES = 32
 NONCE_BYTES = 12
 OVERHEAD_BYTES = NONCE_BYTES + 16
+_PIECE_BYTES = 1 << 18
 
 
 class SealBrokenError(ValueError):
@@ -31,7 +35,23 @@ def seal(key: bytes, plaintext: bytes, associated: bytes, *, entropy: Entropy) -
     return nonce + AESGCM(key).encrypt(nonce, plaintext, associated)
 
 
-def open_sealed(key: bytes, sealed: bytes, associated: bytes) -> bytes:
+def seal_parts(
+    key: bytes, parts: Iterable[bytes | memoryview], associated: bytes, *, entropy: Entropy
+) -> Iterator[bytes]:
+    """Yield what ``seal`` returns for these parts in a row, a piece at a time: for long plaintexts."""
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"a sealing key has {KEY_BYTES} bytes, not {len(key)}")
+    nonce = entropy(NONCE_BYTES)
+    stream = Cipher(algorithms.AES(key), modes.GCM(nonce)).encryptor()
+    stream.authenticate_additional_data(associated)
+    yield nonce
+    for part in parts:
+        for start in range(0, len(part), _PIECE_BYTES):
+            yield stream.update(memoryview(part)[start : start + _PIECE_BYTES])
+    yield stream.finalize() + stream.tag
+
+
+def open_sealed(key: bytes, sealed: bytes | memoryview, associated: bytes) -> bytes:
     """Decrypt; inverse of ``seal``.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,7 +12,6 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from analytic_secagg.modes import MODES, Mode
 from secagg import PartyId
@@ -22,7 +22,6 @@ from simulations.audit.knowledge import Knowledge, Known
 from simulations.audit.population import EnteringRows, Indices, IntRows, Labels, Truth
 from simulations.audit.view import Reading, RecordedSum
 from simulations.audit.workbench import Bench, Run
-from simulations.report.document import Natural, Record, computed
 
 G = TypeVar("G")
 
@@ -34,6 +33,9 @@ VICTIM = 2
 
 FEW_CLIENTS = 5
 """Of a cohort that is made for one trial."""
+
+NEVER = 1e-12
+"""A chance that is not told from a smaller one."""
 
 MOST_TRIALS = 40
 """Sums that are made for one attack, where so many are needed to notice a leak."""
@@ -76,47 +78,15 @@ class TooLargeError(NotTriedError):
     """An attack did not run to its end at this size, which says nothing of what it would find."""
 
 
-class CoalitionScore(Record, title="coalition"):
-    """What a coalition achieved."""
-
-    mode: str
-    """The mode."""
-    coalition: str
-    """Who pooled secrets, in words."""
-    members: Natural = Field(exclude=True)
-    """Parties beside the server."""
-    should_break: bool
-    """Whether the protocol states that this coalition is too large."""
-    score: Score = Field(exclude=True)
-    """Over the clients outside the coalition."""
-
-    @computed
-    def opened(self) -> Natural:
-        """Messages that it opened."""
-        return self.score.hits
-
-    @computed
-    def tried(self) -> Natural:
-        """Messages that it tried to open."""
-        return self.score.trials
-
-    @property
-    def as_stated(self) -> bool:
-        """Whether it opened all messages or none, as stated."""
-        return self.score.hits == (self.score.trials if self.should_break else 0)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
     """The result of an attack against one mode, or against totals.
 
     Args:
         score: the numbers.
-        coalitions: for an attack that coalitions make, each of them.
     """
 
     score: Score
-    coalitions: tuple[CoalitionScore, ...] = ()
 
 
 class Attack(ABC):
@@ -131,6 +101,7 @@ class Attack(ABC):
         unit: whom it learns something about.
         limit: which number of a total or a model an owner may limit; None where such numbers are reported only.
         if_open: what to say of a mode that promises nothing against it and in which it wins.
+        made: what an attack that makes totals of its own is about, in the words of a report.
     """
 
     name: str
@@ -141,6 +112,7 @@ class Attack(ABC):
     unit: Unit = Unit.SITE
     limit: Limit | None = None
     if_open: str = ""
+    made: str = "total of {clients} clients under a crafted map"
 
     def expected(self, mode: Mode | None) -> Expectation | None:
         """Return what must come of it in a mode, or, for no mode, of totals; None where it does not apply."""
@@ -353,9 +325,11 @@ class VectorGuesser(Guesser[IntVector | None]):
     """Whoever guesses a client's whole contribution."""
 
     def score(self, guess: IntVector | None, truth: Truth, rng: np.random.Generator) -> Score:
-        """One trial, every number of it. A blind guess hits less often than a row of the pool."""
+        """One trial, every number of it. A blind guess names all n rows, in any order: at most n! p^n of the time."""
         hit = guess is not None and np.array_equal(guess, truth.vector)
-        return Score(hits=int(hit), trials=1, chance=truth.likeliest_row)
+        n, likeliest = len(truth.rows), max(truth.likeliest_row, NEVER)
+        all_named = math.exp(math.lgamma(n + 1) + n * math.log(likeliest))
+        return Score(hits=int(hit), trials=1, chance=max(NEVER, min(likeliest, all_named)))
 
 
 class VictimAttack(Attack, Guesser[G]):

@@ -30,6 +30,7 @@ from simulations.audit.attack import (
     ExposureAttack,
     Limit,
     NotTriedError,
+    Outcome,
     TooLargeError,
     in_the_clear,
 )
@@ -116,7 +117,6 @@ def audit(
         rng=rng,
         clients=settings.clients,
         sessions=max(enough, settings.sessions),
-        coalitions=settings.coalitions,
     )
     attacks = [attack for name, attack in ATTACKS.items() if name in settings.attacks]
     attacks += map(find_attack, sorted(settings.attacks - ATTACKS.keys()))
@@ -216,19 +216,19 @@ class _Rehearsal:
 
     def _messages(self, mode: Mode) -> None:
         """Play every attack that applies to a mode's messages."""
-        bench = self.clear if in_the_clear(mode) else self.bench
+        bench, settings = self.clear if in_the_clear(mode) else self.bench, self.settings
+        exposure = ExposureRecord(
+            name=mode.name,
+            kind=Kind.MESSAGE,
+            clients=settings.clients,
+            rows=settings.rows_per_client,
+            exposed_by=_who_exposes(mode, settings.clients),
+        )
         for attack in self.attacks:
-            expectation = attack.expected(mode)
-            if expectation is None:
-                continue
-            self._begin(f"{mode.name} messages: {attack.name}")
-            self._add(
-                attack,
-                _rule_of(expectation, mode),
-                exposure=mode.name,
-                kind=Kind.MESSAGE,
-                play=partial(attack.play, bench, mode, self.settings.trials),
-            )
+            if (expectation := attack.expected(mode)) is not None:
+                self._begin(f"{mode.name} messages: {attack.name}")
+                play = partial(attack.play, bench, mode, settings.trials)
+                self._add(attack, _rule_of(expectation, mode), exposure, play)
 
     def _columns(self) -> Iterator[tuple[Column | RunColumn, Rule]]:
         """Yield totals, models, and totals with noise, of the owner's cohort first; or those of a finished run."""
@@ -268,38 +268,26 @@ class _Rehearsal:
         if not readers:
             return
         try:
-            rows = column.rows
+            exposure = ExposureRecord(name=column.name, kind=column.kind, clients=column.clients, rows=column.rows)
         except UsageError as error:
             self.report.limitations.append(f"{column.name}: {error}")
             return
         for attack in readers:
             self._begin(f"{column.name}: {attack.name}")
-            self._add(
-                attack,
-                rule,
-                exposure=column.name,
-                kind=column.kind,
-                clients=column.clients,
-                rows=rows,
-                play=partial(_against, attack, column),
-            )
+            self._add(attack, rule, exposure, partial(_against, attack, column))
         if column.kind is Kind.TOTAL:
             self.report.checks.append(_checked(column))
 
     def _of_own_totals(self) -> None:
-        """Play the attacks that make totals of their own, such as those under a crafted map."""
+        """Play the attacks that make totals of their own, such as those under a crafted map, or means."""
+        clients, rows = self.settings.clients, self.settings.rows_per_client
         for attack in self.attacks:
-            if isinstance(attack, ExposureAttack) or (expectation := attack.expected(None)) is None:
-                continue
-            self._begin(f"totals: {attack.name}")
-            self._add(
-                attack,
-                _rule_of(expectation, None),
-                exposure=f"total of {self.settings.clients} clients under a crafted map",
-                kind=Kind.TOTALS,
-                rows=self.settings.clients * self.settings.rows_per_client,
-                play=partial(attack.play, self.bench, None, self.settings.trials),
-            )
+            if not isinstance(attack, ExposureAttack) and (expectation := attack.expected(None)) is not None:
+                self._begin(f"totals: {attack.name}")
+                name = attack.made.format(clients=clients)
+                exposure = ExposureRecord(name=name, kind=Kind.TOTALS, clients=clients, rows=clients * rows)
+                play = partial(attack.play, self.bench, None, self.settings.trials)
+                self._add(attack, _rule_of(expectation, None), exposure, play)
 
     def _working(self) -> dict[str, bool]:
         """Return whether each attack that decides something wins where nothing protects.
@@ -338,17 +326,8 @@ class _Rehearsal:
             return attack.against(targets, bench.rng, until_won=True)
         return None
 
-    def _add(
-        self,
-        attack: Attack,
-        rule: Rule,
-        *,
-        exposure: str,
-        kind: Kind,
-        play: Callable[[], Any],
-        clients: int | None = None,
-        rows: int | None = None,
-    ) -> None:
+    def _add(self, attack: Attack, rule: Rule, exposure: ExposureRecord, play: Callable[[], Score | Outcome]) -> None:
+        """Play one attack and note what it comes to."""
         score, reason = None, ""
         try:
             played = play()
@@ -360,25 +339,17 @@ class _Rehearsal:
                 return
             reason = str(error)
         except FAILURES as error:
-            self._fail(f"{exposure}, {attack.name}", error)
+            self._fail(f"{exposure.name}, {attack.name}", error)
             reason = "it failed"
         else:
             score = played if isinstance(played, Score) else played.score
-            self.report.coalitions += () if isinstance(played, Score) else played.coalitions
-        limit = attack.limit if kind is not Kind.MESSAGE else None
-        if exposure not in {one.name for one in self.report.exposures}:
-            self.report.exposures.append(
-                ExposureRecord(
-                    name=exposure,
-                    kind=kind.value,
-                    clients=self.settings.clients if clients is None else clients,
-                    rows=self.settings.rows_per_client if rows is None else rows,
-                )
-            )
+        limit = attack.limit if exposure.kind != Kind.MESSAGE else None
+        if exposure not in self.report.exposures:
+            self.report.exposures.append(exposure)
         self.report.results.append(
             Result(
                 attack=attack.name,
-                exposure=exposure,
+                exposure=exposure.name,
                 rule=rule,
                 limit_name="" if limit is None else limit.value,
                 limit=self.report.rule.limit_of(limit),
@@ -440,6 +411,20 @@ def _rule_of(expectation: Expectation, mode: Mode | None) -> Rule:
         return Rule.MUST_HIDE
     in_clear = mode is not None and in_the_clear(mode)
     return Rule.CONTROL if expectation is Expectation.LEAKS and in_clear else Rule.KNOWN
+
+
+def _who_exposes(mode: Mode, clients: int) -> str:
+    """Say who opens a client's message of a cohort together, by the protocol's own statement."""
+    guarantee = mode.guarantee(tuple(range(1, clients + 1)))
+    if guarantee.plaintext_upload:
+        return "the server alone"
+    helpers, who = len(guarantee.reconstruction_helpers), ["the server"]
+    if guarantee.client_reconstruction_threshold:
+        who.append(f"{guarantee.client_reconstruction_threshold} of {clients} clients")
+    if mode.helper is not None and helpers:
+        needed = guarantee.helper_reconstruction_threshold or helpers
+        who.append(f"the {mode.helper.name}" if helpers == 1 else f"{needed} of {helpers} {mode.helper.name}s")
+    return " and ".join(who)
 
 
 def _checked(column: Column | RunColumn) -> CheckRecord:

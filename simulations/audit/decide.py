@@ -80,6 +80,8 @@ class ExposureRecord(Record, title="exposure"):
     """Clients of the cohort."""
     rows: Natural
     """Rows behind it; for messages those of one client on average."""
+    exposed_by: str = ""
+    """Of messages, who can expose one by working together, as the protocol states; for totals and models empty."""
 
 
 class Result(Record, title="result"):

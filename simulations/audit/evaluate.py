@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Self
 
 import numpy as np
+import scipy
 from pydantic import Field, model_validator
-from scipy import stats
 
 from analytic.intervals import delong
 from analytic_secagg.audit_plan import STANDARD_RULE
@@ -118,7 +118,7 @@ class Score(Record, title="score"):
     @computed
     def p_value(self) -> Part:
         """How often a guess that saw no message does at least as well."""
-        return float(stats.binom.sf(self.hits - 1, self.trials, self.chance)) if self.trials else 1.0
+        return float(scipy.stats.binom.sf(self.hits - 1, self.trials, self.chance)) if self.trials else 1.0
 
     @property
     def leaked(self) -> bool:
@@ -132,12 +132,12 @@ class Score(Record, title="score"):
         """
         if not self.trials:
             return None
-        needed = int(stats.binom.isf(alpha, self.trials, self.chance)) + 1
-        while needed <= self.trials and stats.binom.sf(needed - 1, self.trials, self.chance) >= alpha:
+        needed = int(scipy.stats.binom.isf(alpha, self.trials, self.chance)) + 1
+        while needed <= self.trials and scipy.stats.binom.sf(needed - 1, self.trials, self.chance) >= alpha:
             needed += 1  # rounding: a leak asks for strictly less
         if needed > self.trials:
             return None
-        return float(stats.beta.ppf(POWER, needed, self.trials - needed + 1))
+        return float(scipy.stats.beta.ppf(POWER, needed, self.trials - needed + 1))
 
     @property
     def is_enough(self) -> bool:
@@ -164,14 +164,14 @@ class Score(Record, title="score"):
 def clopper_pearson(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """The exact confidence interval of a binomial success rate (Clopper and Pearson, 1934)."""
     tail = (1 - confidence) / 2
-    low = float(stats.beta.ppf(tail, hits, trials - hits + 1)) if hits else 0.0
-    high = float(stats.beta.ppf(1 - tail, hits + 1, trials - hits)) if hits < trials else 1.0
+    low = float(scipy.stats.beta.ppf(tail, hits, trials - hits + 1)) if hits else 0.0
+    high = float(scipy.stats.beta.ppf(1 - tail, hits + 1, trials - hits)) if hits < trials else 1.0
     return low, high
 
 
 def area_under_roc(members: Sequence[float], others: Sequence[float]) -> float:
     """The probability that a member scores above another row, ties by half (Mann and Whitney)."""
-    ranks = stats.rankdata(np.concatenate([np.asarray(members), np.asarray(others)]))
+    ranks = scipy.stats.rankdata(np.concatenate([np.asarray(members), np.asarray(others)]))
     n = len(members)
     return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * len(others)))
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from analytic.learner import AnalyticLearner
 from secagg import PartyId
 from secagg.layout import IntVector
-from simulations.audit.view import SERVER_ALONE, Coalition, Reading, RecordedSum, SumView
+from simulations.audit.view import Reading, RecordedSum, SumView
 
 
 class Kind(StrEnum):
@@ -33,8 +33,7 @@ class Exposure:
 
     Args:
         kind: what it is.
-        sums: what its coalition saw of each sum, in order; none for a model.
-        coalition: who looks.
+        sums: what the server saw of each sum, in order; none for a model.
         target: whose message it is; None where it is about all clients together.
         learner: the closed form, whose configuration is public.
         model: the released model, for a kind ``MODEL``.
@@ -42,7 +41,6 @@ class Exposure:
 
     kind: Kind
     sums: tuple[SumView, ...] = ()
-    coalition: Coalition = SERVER_ALONE
     target: PartyId | None = None
     learner: AnalyticLearner[Any] | None = None
     model: Any = None
@@ -54,28 +52,23 @@ class Exposure:
         target: PartyId | None = None,
         *,
         kind: Kind | None = None,
-        coalition: Coalition = SERVER_ALONE,
         learner: AnalyticLearner[Any] | None = None,
     ) -> Self:
-        """Return what a coalition saw of recorded sums: of one client, or, for no client, of what they add up to."""
+        """Return what the server saw of recorded sums: of one client, or, for no client, of what they add up to."""
         about_total = Kind.TOTAL if len(sums) == 1 else Kind.TOTALS
         return cls(
             kind=kind or (about_total if target is None else Kind.MESSAGE),
-            sums=tuple(one.view(coalition) for one in sums),
-            coalition=coalition,
+            sums=tuple(one.seen for one in sums),
             target=target,
             learner=learner,
         )
 
     def read(self, number: int = -1) -> IntVector | None:
-        """Return its best reading of the target's vector, or of the sum of all clients outside the coalition.
-
-        None where the coalition did not see it.
-        """
+        """Return the target's message taken for integers, or, without a target, the total; None where there is none."""
         if not self.sums:
             return None
         one = self.sums[number]
-        return one.read_rest() if self.target is None else one.read_upload(self.target)
+        return one.read_total() if self.target is None else one.read_upload(self.target)
 
     @property
     def reading(self) -> Reading | None:

@@ -150,7 +150,7 @@ class FinishedRun:
 
 def _seen(step: Step[Any], result: SumResult) -> SumView:
     protocol = PlainSum(layout=step.layout, clients=result.survivors, session_id=new_session_id())
-    return SumView(protocol=protocol, model=step.model, messages=(), result=result, inputs={}, tapes={}, secrets={})
+    return SumView(protocol=protocol, model=step.model, result=result)
 
 
 def with_others(own: Dataset) -> Dataset:

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from analytic_secagg.code_version import code_version
-from simulations.audit.attack import CoalitionScore
 from simulations.audit.decide import DecisionRule, ExposureRecord, Result, Rule, Verdict, verdict_of
 from simulations.audit.finished_run import RunRecord
 from simulations.audit.settings import SettingsRecord
@@ -70,7 +69,7 @@ class Audit(Record, title="Report of analytic-secagg audit", frozen=False):
 
     kind: Literal["analytic-secagg/audit"] = Field(default="analytic-secagg/audit", serialization_alias="schema")
     """Says what kind of document this is."""
-    schema_version: Literal[4] = 4
+    schema_version: Literal[5] = 5
     """Raised when a name changes its meaning or goes away; new names do not raise it."""
     date: str = Field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
     """When it was made."""
@@ -96,8 +95,6 @@ class Audit(Record, title="Report of analytic-secagg audit", frozen=False):
     """What each attack learnt from each exposure that it can read."""
     checks: list[CheckRecord] = Field(default=[])
     """What a server's disclosure checks say of each total."""
-    coalitions: list[CoalitionScore] = Field(default=[])
-    """Who can open a client's message together."""
     two_worlds: list[TwoWorlds] = Field(default=[])
     """What the best attack comes to, in many small runs with and without one person."""
     failures: list[str] = Field(default=[])
@@ -116,8 +113,6 @@ class Audit(Record, title="Report of analytic-secagg audit", frozen=False):
         )
 
     def _further(self) -> Iterator[Verdict]:
-        if any(not one.as_stated for one in self.coalitions):
-            yield Verdict.FAILED
         outcomes = {one.outcome for one in self.two_worlds}
         if EpsilonOutcome.REFUTED in outcomes:
             yield Verdict.FAILED

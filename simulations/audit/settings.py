@@ -44,9 +44,6 @@ CLIENTS, ROWS, FEW_ROWS = 20, 40, 12
 LEAST, HELD = 3, 0.6
 """Clients that masks need; and the part of all rows that clients hold, since attacks need others beside them."""
 
-MOST_COLLUDERS = 6
-"""Of the seven clients of the sum that coalitions are tried on, one is attacked."""
-
 AtLeastTwo = Annotated[int, Field(ge=2)]
 
 
@@ -109,14 +106,6 @@ class AuditSettings:
         lambda text: wholes(text, at_least=2, at_most=MAX_CLIENTS),
         default=(5,),
         metavar="N,...",
-    )
-    coalitions: tuple[int, ...] | None = option(
-        "numbers of clients that collude with the server of a masked sum, in a cohort of its own of 7 clients, "
-        "whatever --clients says",
-        lambda text: wholes(text, at_least=0, at_most=MOST_COLLUDERS),
-        default=None,
-        metavar="T,...",
-        shown="all",
     )
     sessions: int = option(
         "cohorts that every attack on a protected message is tried on: more of them notice smaller leaks",
@@ -237,8 +226,6 @@ class SettingsRecord(Record, title="settings"):
     """Mean rows of a client."""
     cohorts: tuple[AtLeastTwo, ...]
     """Further cohort sizes whose totals and models were attacked."""
-    coalitions: tuple[Natural, ...] | None
-    """Numbers of clients that colluded with the server of a masked sum; null for all."""
     sessions: Count
     """Cohorts that each cell of an attack on a message pools."""
     trials: Count

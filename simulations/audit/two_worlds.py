@@ -19,9 +19,9 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy import stats
 
 from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner, ClientRows
@@ -313,9 +313,9 @@ class _Setting:
             sigmas = np.sqrt(variances[levels[levels > 0]])
             found = found[:, levels > 0]
             means = found.mean(axis=0) / sigmas * math.sqrt(len(found))
-            p_values.append(float(stats.chi2.sf(np.square(means).sum(), len(means))))
+            p_values.append(float(scipy.stats.chi2.sf(np.square(means).sum(), len(means))))
             low = np.bincount(found[:, sigmas > WIDE].ravel() & 15, minlength=16)
-            p_values += [float(stats.chisquare(low).pvalue)] if low.any() else []
+            p_values += [float(scipy.stats.chisquare(low).pvalue)] if low.any() else []
         ratio, interval = min(ratios, key=lambda one: one[1][1])
         return ratio, interval, min(1.0, len(p_values) * min(p_values))
 
@@ -531,7 +531,7 @@ def _bound(name: str, score: Floats, square: Floats, is_in: NDArray[np.bool_], *
         mu=mu,
         mu_error=error,
         exact_mu=float(np.sqrt(square).mean()),
-        fit=_epsilon(mu - float(stats.norm.isf(alpha)) * error, delta),
+        fit=_epsilon(mu - float(scipy.stats.norm.isf(alpha)) * error, delta),
         scale=_scale_bound(score, square, is_in, delta, alpha),
     )
 
@@ -552,7 +552,7 @@ def _scale_bound(score: Floats, square: Floats, is_in: NDArray[np.bool_], delta:
     moved = square > 0
     length = np.sqrt(square[moved])
     about = (score[moved] - np.where(is_in[moved], 0.5, -0.5) * square[moved]) / length
-    widest = float(np.square(about).sum()) / float(stats.chi2.ppf(alpha, len(about)))
+    widest = float(np.square(about).sum()) / float(scipy.stats.chi2.ppf(alpha, len(about)))
     return _epsilon(min(float(length.mean()) / math.sqrt(widest), LARGEST_MU) if widest > 0 else LARGEST_MU, delta)
 
 

@@ -1,4 +1,4 @@
-"""What an adversary saw of real sums, cut out of recordings of everything, and how it reads statistics in it.
+"""What a server saw of real sums, cut out of recordings of everything, and how it reads statistics in it.
 
 Any vector of the right size is taken for a Gram and a cross-correlation.
 """
@@ -17,111 +17,58 @@ from analytic.row_format import FloatMatrix
 from analytic_secagg.federation import Federation
 from analytic_secagg.modes import Mode
 from analytic_secagg.release import RANK_TOLERANCE
-from secagg import InOneProcess, Layout, PartyId, PartySecrets, SumProtocol, SumResult, run_in_memory
-from secagg.config import SERVER
+from secagg import InOneProcess, Layout, PartyId, SumProtocol, SumResult, run_in_memory
 from secagg.entropy import Entropy, os_entropy
 from secagg.errors import SecureSumError
-from secagg.in_memory import Envelope, Network, Parties
+from secagg.in_memory import Envelope, Network
 from secagg.layout import IntVector
 from secagg.ring import RingVector
-from secagg.sessions import ClientInput, ClientSession, ServerSession
 from secagg.sums import CoalitionView
-from secagg.wire import CARRIES_VECTOR, MessageType, message_type, payload_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coalition:
-    """Who pools what it saw.
-
-    Args:
-        name: what reports call it.
-        server: whether the server takes part; every message goes through it, and it learns the total.
-        parties: clients, helpers and key holders that take part, with all their secrets.
-        wire: whether it reads every message on the wire. (Transport encryption would prevent that; here is none.)
-    """
-
-    name: str
-    server: bool = False
-    parties: frozenset[PartyId] = frozenset()
-    wire: bool = False
-
-    def sees(self, envelope: Envelope) -> bool:
-        """Whether this message passes one of its members."""
-        ends = {envelope.sender, envelope.recipient}
-        return self.wire or bool(ends & self.parties) or (self.server and SERVER in ends)
-
-
-SERVER_ALONE = Coalition(name="server", server=True)
-WIRE_TAPPER = Coalition(name="wire-tapper", wire=True)
+from secagg.wire import CARRIES_VECTOR, message_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SumView:
-    """What a coalition saw of one sum: the textbook's view of a party is its input, its tape and its messages.
+    """What the server saw of one sum: every message goes through it, and it learns the total.
 
     Args:
         protocol: the public half of the protocol.
         model: what every party knew of the model before this sum.
-        messages: those that passed a member, in the order in which they were sent.
-        result: what the server released, where a member learns it.
-        inputs: the vectors of its clients.
-        tapes: all random bytes that its clients drew, in order.
-        secrets: the long-lived secrets of its parties.
+        messages: all of them, in the order in which they were sent.
+        result: what it released; None if the sum failed.
     """
 
     protocol: SumProtocol
     model: Any
-    messages: tuple[Envelope, ...] = field(repr=False)
+    messages: tuple[bytes, ...] = field(default=(), repr=False)
     result: SumResult | None = field(repr=False)
-    inputs: Mapping[PartyId, IntVector] = field(repr=False)
-    tapes: Mapping[PartyId, bytes] = field(repr=False)
-    secrets: Mapping[PartyId, PartySecrets] = field(repr=False)
 
     @property
     def layout(self) -> Layout:
         """The public shape of the vectors."""
         return self.protocol.layout
 
-    def messages_of(self, kind: MessageType) -> tuple[Envelope, ...]:
-        """Those messages that are of one kind."""
-        return tuple(envelope for envelope in self.messages if message_type(envelope.message) is kind)
-
     @property
     def knowledge(self) -> CoalitionView:
-        """What the coalition pools, as the sum itself takes it apart."""
-        messages = tuple(envelope.message for envelope in self.messages)
-        return CoalitionView(messages=messages, tapes=self.tapes, secrets=self.secrets)
+        """The same, as the sum's own mathematics take it apart."""
+        return CoalitionView(messages=self.messages, tapes={}, secrets={})
 
     def vector_bytes(self, sender: PartyId) -> bytes | None:
         """Return the vector's bytes: the last ones of the client's message with a vector, in every mode.
 
-        None if the coalition did not see it.
+        None if it sent none.
         """
         payload = self.knowledge.upload(sender)
         return None if payload is None else payload[-self.layout.wire_bytes :]
 
     def read_upload(self, sender: PartyId) -> IntVector | None:
-        """A client's upload taken for integers, whatever it is; None if the coalition did not see it."""
+        """A client's upload taken for integers, whatever it is; None if it sent none."""
         data = self.vector_bytes(sender)
         return None if data is None else read_integers(self.layout, data)
 
-    def read_rest(self) -> IntVector | None:
-        """The total less what the coalition's own clients put in; None if no member learns the total."""
-        total = self.read_total()
-        if total is None:
-            return None
-        survivors = set(self.protocol.clients if self.result is None else self.result.survivors)
-        return total - sum((own for party, own in self.inputs.items() if party in survivors), np.zeros_like(total))
-
     def read_total(self) -> IntVector | None:
-        """The total: the server's result, or what a key holder decrypted, unless masks are still on it."""
-        if self.result is not None:
-            return self.result.total
-        if not self.protocol.guarantee.helpers_learn_total:
-            return None
-        for envelope in self.messages_of(MessageType.DECRYPTED_SUM):
-            return read_integers(self.layout, payload_of(envelope.message))
-        return None
+        """The total; None if the sum failed."""
+        return None if self.result is None else self.result.total
 
 
 def read_integers(layout: Layout, data: bytes) -> IntVector:
@@ -136,14 +83,13 @@ def read_integers(layout: Layout, data: bytes) -> IntVector:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecordedSum:
-    """One sum with every message, every party's input and every byte that it drew.
+    """One sum with every message and every client's input.
 
     Args:
         parties: the sum, and what each of its parties alone knows.
         model: what the parties knew of the model.
         envelopes: every message, in the order in which it was sent.
         inputs: each client's vector.
-        tapes: each client's random bytes.
         result: the released total, None if the sum failed.
         failure: why it failed.
     """
@@ -152,7 +98,6 @@ class RecordedSum:
     model: Any
     envelopes: tuple[Envelope, ...] = field(repr=False)
     inputs: Mapping[PartyId, IntVector] = field(repr=False)
-    tapes: Mapping[PartyId, bytes] = field(repr=False)
     result: SumResult | None = field(repr=False)
     failure: SecureSumError | None = None
 
@@ -172,18 +117,11 @@ class RecordedSum:
         assert self.result is not None
         return self.result
 
-    def view(self, coalition: Coalition) -> SumView:
-        """What the coalition saw of it, and nothing else."""
-        members = coalition.parties
-        return SumView(
-            protocol=self.protocol,
-            model=self.model,
-            messages=tuple(envelope for envelope in self.envelopes if coalition.sees(envelope)),
-            result=self.result if coalition.server else None,
-            inputs={party: vector for party, vector in self.inputs.items() if party in members},
-            tapes={party: tape for party, tape in self.tapes.items() if party in members},
-            secrets={party: secrets for party, secrets in self.parties.secrets.items() if party in members},
-        )
+    @property
+    def seen(self) -> SumView:
+        """What the server saw of it, and nothing else."""
+        messages = tuple(envelope.message for envelope in self.envelopes)
+        return SumView(protocol=self.protocol, model=self.model, messages=messages, result=self.result)
 
 
 def record_sum(
@@ -206,11 +144,10 @@ def record_sum(
         dropouts: how many messages a client still sends before it vanishes.
     """
     envelopes: list[Envelope] = []
-    tapes: dict[PartyId, bytearray] = {}
     result, failure = None, None
     try:
         result = run_in_memory(
-            _Taped(parties, tapes),
+            parties,
             vectors,
             dropouts=dropouts,
             network=network,
@@ -224,7 +161,6 @@ def record_sum(
         model=model,
         envelopes=tuple(envelopes),
         inputs=dict(vectors),
-        tapes={party: bytes(tape) for party, tape in tapes.items()},
         result=result,
         failure=failure,
     )
@@ -267,38 +203,6 @@ def record_federation(
         federation.take(one.released())
         recorded.append(one)
     return tuple(recorded), federation.model
-
-
-@dataclass(frozen=True, slots=True)
-class _Taped:
-    """The same parties, whose clients' random bytes are written down as they draw them."""
-
-    honest: Parties
-    tapes: dict[PartyId, bytearray]
-
-    @property
-    def clients(self) -> tuple[PartyId, ...]:
-        return self.honest.clients
-
-    @property
-    def helpers(self) -> tuple[PartyId, ...]:
-        return self.honest.helpers
-
-    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
-        tape = self.tapes.setdefault(party, bytearray())
-
-        def taped(n_bytes: int) -> bytes:
-            drawn = entropy(n_bytes)
-            tape.extend(drawn)
-            return drawn
-
-        return self.honest.client(party, client_input, entropy=taped)
-
-    def helper(self, party: PartyId, *, entropy: Entropy = os_entropy) -> ClientSession:
-        return self.honest.helper(party, entropy=entropy)
-
-    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
-        return self.honest.server(entropy=entropy)
 
 
 IntMatrix = NDArray[np.int64]

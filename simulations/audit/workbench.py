@@ -7,7 +7,7 @@ import ctypes
 import gc
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
@@ -23,10 +23,9 @@ from analytic_secagg.modes import MODES, Mode
 from secagg import InOneProcess, Layout, PartyId, SumResult, new_session_id
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
-from secagg.primitives.identity import IdentityKey
 from simulations.audit.knowledge import Known
 from simulations.audit.population import EnteringRows, Indices, Population, Truth, sizes
-from simulations.audit.view import FIRST_CLASS, SERVER_ALONE, Overlooked, RecordedSum, record_sum
+from simulations.audit.view import FIRST_CLASS, Overlooked, RecordedSum, record_sum
 
 GAMES, FEW_CLIENTS, FEW_ROWS = 200, 20, 4
 """Least messages of clients with few rows, most of these clients in one sum, and their rows."""
@@ -50,7 +49,6 @@ class Bench:
         rows_per_client: mean rows of a client.
         clients: how many a cohort has whose messages are attacked.
         sessions: how many such cohorts there are in a mode.
-        coalitions: how many clients collude, each number a coalition; None for every number.
         rng: deals rows and tosses the attackers' coins.
         entropy: where keys and masks come from.
     """
@@ -65,7 +63,6 @@ class Bench:
     rng: np.random.Generator
     clients: int = 20
     sessions: int = 1
-    coalitions: tuple[int, ...] | None = None
     entropy: Entropy = field(default=os_entropy)
     _runs: dict[str, list[Run]] = field(default_factory=dict, init=False, repr=False)
     _few: list[Bench] = field(default_factory=list, init=False, repr=False)
@@ -106,7 +103,7 @@ class Bench:
     @property
     def layout(self) -> Layout:
         """The sum's public shape."""
-        return Layout.of(self.spec.segments)
+        return Layout.of(self.spec.segments, sum_fits=True)
 
     @property
     def context(self) -> bytes:
@@ -126,22 +123,10 @@ class Bench:
         """Everybody's contribution."""
         return {party: self.vector(indices) for party, indices in cohort.items()}
 
-    def parties(
-        self,
-        mode: Mode,
-        clients: tuple[PartyId, ...],
-        *,
-        identity_of: Callable[[PartyId], IdentityKey] | None = None,
-        context: bytes | None = None,
-    ) -> InOneProcess:
-        """All parties of one session of a mode for this sum; with ``identity_of`` they sign what they say."""
-        return mode.in_one_process(
-            layout=self.layout,
-            clients=clients,
-            session_id=new_session_id(),
-            context=self.context if context is None else context,
-            identity_of=identity_of,
-        )
+    def parties(self, mode: Mode, clients: tuple[PartyId, ...], **options: Any) -> InOneProcess:
+        """All parties of one session of a mode for this sum, with further ``options`` of ``Mode.in_one_process``."""
+        stated: dict[str, Any] = {"layout": self.layout, "session_id": new_session_id(), "context": self.context}
+        return mode.in_one_process(clients=clients, **(stated | options))
 
     def run(self, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> RecordedSum:
         """One recorded session of a mode.
@@ -278,7 +263,7 @@ def give_memory_back() -> None:
 
 def who_spoke(cohort: Cohort, recorded: RecordedSum) -> Run:
     """The sum with those of its cohort whose vector was seen."""
-    seen = recorded.view(SERVER_ALONE).knowledge
+    seen = recorded.seen.knowledge
     return {party: rows for party, rows in cohort.items() if seen.upload(party) is not None}, recorded
 
 

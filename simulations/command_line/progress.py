@@ -6,12 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
 
-from simulations.compare.comparison import Progress
+    from simulations.compare.comparison import Progress
 
 SILENT_SECONDS = 60
 """Without a terminal nothing is said of the audit's progress for so long."""
@@ -26,6 +26,8 @@ def progress_bar(n_runs: int) -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield _lines(n_runs)
         return
+    from simulations.compare.comparison import Progress  # here and below, since other commands have no runs
+
     with _bar() as bar:
         runs, contributions = bar.add_task("runs", total=n_runs), bar.add_task("")
         started = 0
@@ -40,6 +42,8 @@ def progress_bar(n_runs: int) -> Iterator[Progress]:
 
 
 def _lines(n_runs: int) -> Progress:
+    from simulations.compare.comparison import Progress
+
     begun = time.monotonic()
     due, started, current = begun + FIRST_SECONDS, 0, ""
 
@@ -66,5 +70,9 @@ def image_bar(label: str, n_images: int) -> Iterator[Callable[[int], None]]:
 
 
 def _bar() -> Bar:
+    from rich.console import Console  # takes longer to import than an image to read
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Bar(*columns, console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty())

@@ -14,16 +14,9 @@ from analytic.row_format import RowFormat
 from analytic.scaling import Agreement
 from analytic_secagg.console.arguments import file, items, number
 from analytic_secagg.console.declaration import option
-from analytic_secagg.datasets import BUNDLED, FETCHED, Dataset, as_float, bundled, load_npz, own_split
+from analytic_secagg.datasets import BUNDLED, FETCHED, Dataset, bundled, load_npz, own_split
 from analytic_secagg.errors import DataError, UsageError
 from analytic_secagg.modes import MODES, choose_modes
-from analytic_secagg.site.errors import SiteFileError
-from analytic_secagg.site.reading import Reading
-from analytic_secagg.site.schema_draft import draft
-from analytic_secagg.site.source import read_rows
-from analytic_secagg.site.strict_models import validated
-from analytic_secagg.site.table import TableSchema
-from analytic_secagg.site.table_files import is_table
 from analytic_secagg.spelling import nearest
 
 DEFAULT_DATASET = "digits"
@@ -84,7 +77,7 @@ class DataOptions:
         if self.dataset and self.data:
             raise UsageError("argument --data: not allowed with argument --dataset; give one of the two")
         is_function = self.data is not None and _is_function(self.data)
-        is_file = self.data is not None and is_table(str(self.data))
+        is_file = self.data is not None and _is_table(self.data)
         if self.target is not None and (not is_file or self.columns is not None):
             raise UsageError("--target is a column of a table in --data, and in place of --columns; leave one out")
         if not is_function and is_file != (self.columns is not None or self.target is not None):
@@ -108,6 +101,8 @@ class DataOptions:
         if self.data and self.target is not None:
             return guessed(self.data, self.target)
         if self.data and (self.columns or _is_function(self.data)):
+            from analytic_secagg.site.source import sourced
+
             return sourced(self.data, self.columns, self.reading)
         return load_npz(self.data) if self.data else bundled(self.dataset or DEFAULT_DATASET)
 
@@ -139,28 +134,13 @@ def without_offsets(data: Dataset, offsets: Iterable[tuple[str, float]]) -> Data
 
 
 def _is_function(place: Path) -> bool:
-    return ":" in str(place) and place.suffix != ".npz" and not is_table(str(place))
+    return ":" in str(place) and place.suffix != ".npz" and not _is_table(place)
 
 
-def sourced(place: Path, columns: Path | None, reading: Path | None = None) -> Dataset:
-    """Return the rows of a table or function, a fifth of them (drawn with a fixed seed) for testing.
+def _is_table(place: Path) -> bool:
+    from analytic_secagg.site.table_files import is_table  # here and below, since help and bundled rows do not need it
 
-    Raises:
-        analytic_secagg.errors.DataError: it does not give what the schema says.
-        UsageError: a schema or a reading that cannot be.
-    """
-    try:
-        schema = None if columns is None else TableSchema.read(columns)
-        own = None if reading is None else Reading.read(reading)
-    except SiteFileError as error:
-        raise UsageError(str(error)) from error
-    rows = read_rows(str(place), columns=schema, reading=own)
-    features, targets = rows.features, rows.targets
-    if schema is None:
-        features = as_float(features)
-        targets = targets.reshape(len(targets), -1) if targets.dtype.kind == "f" else targets
-    known = {} if schema is None else {"classes": schema.classes, "columns": schema.features}
-    return own_split(place.stem, features, targets, weights=rows.weights, **known)
+    return is_table(str(place))
 
 
 def guessed(place: Path, target: str) -> Dataset:
@@ -169,6 +149,11 @@ def guessed(place: Path, target: str) -> Dataset:
     Raises:
         analytic_secagg.errors.DataError: it cannot be read, or not without a person's decision.
     """
+    from analytic_secagg.site.reading import Reading
+    from analytic_secagg.site.schema_draft import draft
+    from analytic_secagg.site.strict_models import validated
+    from analytic_secagg.site.table import TableSchema
+
     found = draft(place, target)
     schema = validated(TableSchema, tomllib.loads(found.schema), DataError, prefix=f"the schema guessed of {place}: ")
     said = tomllib.loads(found.reading)["client"]["reading"]

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
@@ -16,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from analytic.errors import AnalyticError
 from analytic.learner import ClientRows
 from analytic.pipeline import Pipeline
 from analytic.row_format import RowFormat
@@ -24,6 +26,7 @@ from analytic_secagg.doubts import of_origin
 from analytic_secagg.errors import FederationError
 from analytic_secagg.learners import find_learner
 from analytic_secagg.site.offsets import proposed_offset
+from secagg.errors import SecureSumError
 from simulations.compare.build import build, check, feature_format_of, has_intercept
 from simulations.compare.execute import Pooled, execute
 from simulations.compare.frontier import with_unbeaten
@@ -207,14 +210,18 @@ def _executed(
     if jobs == 1 or len(runs) < 2:
         for run in runs:
             progress.start(run.title, check(run, dataset))
-            yield execute(run, dataset, pooled, tick=progress.tick)
+            with _named(run, of=len(runs)):
+                record = execute(run, dataset, pooled, tick=progress.tick)
+            yield record
         return
     with ProcessPoolExecutor(min(jobs, len(runs)), get_context("spawn"), _begin_worker, (pooled,)) as workers:
         found = [workers.submit(_execute_in_worker, run) for run in runs]
         try:
             for run, future in zip(runs, found, strict=True):
                 progress.start(run.title, 0)
-                yield future.result()
+                with _named(run, of=len(runs)):
+                    record = future.result()
+                yield record
         except BrokenProcessPool as error:
             raise FederationError(
                 f"the system ended the process of a run ({run.title} or one beside it), as it does where memory is "
@@ -222,6 +229,17 @@ def _executed(
             ) from error
         finally:
             workers.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _named(run: Run, *, of: int) -> Iterator[None]:
+    """Say of which of several runs an error is: what stops one stops the comparison."""
+    try:
+        yield
+    except (FederationError, AnalyticError, SecureSumError) as error:
+        if of == 1:
+            raise
+        raise FederationError(f"{run.title}: {error}; or leave this run out") from error
 
 
 _HELD: list[Pooled] = []

@@ -227,15 +227,17 @@ def _seminormal(blocks: Blocks, penalties: FloatMatrix, n_targets: int) -> Float
     Each correction leaves of an error the rounding of the Gram times its condition number, 1e-6 here at most, so that
     two leave what QR leaves (Bjoerck, Stability analysis of the method of seminormal equations, 1987).
     """
-    gram, found = np.diag(penalties), np.zeros((len(penalties), n_targets))
-    for rows, _ in blocks():
+    gram, cross = np.diag(penalties), np.zeros((len(penalties), n_targets))
+    for rows, targets in blocks():
         gram += rows.T @ rows
+        cross += rows.T @ targets
     scale = gram.diagonal() ** -0.5 if (gram.diagonal() > 0).all() else np.zeros(len(gram))
     scaled = scale[:, None] * gram * scale
     values = np.linalg.eigvalsh(scaled) if np.isfinite(scaled).all() else np.zeros(1)
     if not values[0] > WELL_CONDITIONED * values[-1]:
         return None
-    for _ in range(3):
+    found: FloatMatrix = scale[:, None] * np.linalg.solve(scaled, scale[:, None] * cross)
+    for _ in range(2):
         gradient = -penalties[:, None] * found
         for rows, targets in blocks():
             gradient += rows.T @ (targets - rows @ found)

@@ -35,7 +35,6 @@ def sentences(audit: Audit) -> list[Finding]:
         *_about_messages(audit),
         *_about_seen(audit),
         *_about_noise(audit),
-        *_about_coalitions(audit),
         *_about_failures(audit),
         *_about_controls(audit),
         *_about_what_is_known(audit),
@@ -76,16 +75,6 @@ def _about_failures(audit: Audit) -> Iterator[Finding]:
         yield Mark.WRONG, f"Could not be tried: {one}. Nothing is known about it: do not use it before this is mended."
 
 
-def _about_coalitions(audit: Audit) -> Iterator[Finding]:
-    wrong = [f"{one.mode}: {one.coalition}" for one in audit.coalitions if not one.as_stated]
-    if wrong:
-        yield (
-            Mark.WRONG,
-            "Messages: who can expose a client is not what the protocol states. Groups for which that is so: "
-            f"{'; '.join(wrong)}. Do not use this; report it to the authors.",
-        )
-
-
 # Totals and models
 
 
@@ -99,32 +88,31 @@ def _about_seen(audit: Audit) -> Iterator[Finding]:
 
 
 def _of_exposure(audit: Audit, name: str, rows: int, results: Sequence[Result]) -> Finding:
+    """Say first whether it is within its limits and what to do, then a line for each thing that is learnt."""
     over = [one for one in results if one.outcome is Outcome.OVER]
     undecided = [one for one in results if one.outcome is Outcome.NOT_DECIDED]
-    parts = [part for part in (_person(results), _cohort(results)) if part]
-    parts = parts or [f"{_attacks(len(results))} tried, none about a person or a group."]
-    refused = [check for check in audit.checks if check.exposure == name and check.refused]
+    lines = [*_person(results), *_cohort(results)]
+    lines = lines or [f"{_attacks(len(results))} tried, none about a person or a group."]
     if over:
-        mark, words = Mark.WRONG, f"Over the limit: {'; '.join(f'{_title(one)} ({_beside(one)})' for one in over)}. "
-        todo = "Do not release it: take more clients and rows, fewer columns, or noise."
+        mark, words = Mark.WRONG, f"over the limit: {'; '.join(f'{_title(one)} ({_beside(one)})' for one in over)}."
+        words += " Do not release it: take more clients and rows, fewer columns, or noise."
     elif undecided:
-        mark, words = Mark.NOTICE, f"Not decided: {'; '.join(f'{_title(one)} ({_beside(one)})' for one in undecided)}. "
-        todo = "Audit with more rows, or state other limits."
+        mark, words = Mark.NOTICE, f"not decided: {'; '.join(f'{_title(one)} ({_beside(one)})' for one in undecided)}."
+        words += " Audit with more rows, or state other limits."
     else:
         rebuilt = any(one.hits for one in results if one.limit_name == Limit.REBUILT_ROWS)
-        mark, words, todo = Mark.NOTICE if rebuilt else Mark.FINE, "", "Within the stated limits."
-    if refused:
-        todo += " A server with the standard disclosure checks does not release it."
-    return mark, f"{name[0].upper()}{name[1:]} ({rows} rows): {words}{' '.join(parts)} {todo}"
+        mark, words = Mark.NOTICE if rebuilt else Mark.FINE, "within the stated limits."
+    if any(check.exposure == name and check.refused for check in audit.checks):
+        words += " A server with the standard disclosure checks does not release it."
+    return mark, "\n".join([f"{name[0].upper()}{name[1:]} ({rows} rows): {words}", *lines])
 
 
-def _person(results: Sequence[Result]) -> str:
-    """Return what is learnt about one person, the worst number of each kind."""
-    found = list[str]()
+def _person(results: Sequence[Result]) -> Iterator[str]:
+    """Yield what is learnt about one person, the worst number of each kind."""
     rebuilt = [one for one in results if one.limit_name == Limit.REBUILT_ROWS and one.score is not None]
     if rebuilt:
         worst = max(rebuilt, key=lambda one: (one.hits or 0, one.value or 0.0))
-        found.append(
+        yield (
             f"{worst.hits} of {worst.trials} rows come out exactly, a person each (attack: {_title(worst)}): leave out "
             "columns that few rows fill, or join columns and classes, until none does."
             if worst.hits
@@ -133,37 +121,32 @@ def _person(results: Sequence[Result]) -> str:
     members = [one for one in results if one.limit_name == Limit.MEMBERSHIP and one.value is not None]
     if members:
         worst = max(members, key=lambda one: one.value or 0.0)
-        found.append(
+        yield (
             f"Whoever has one person's row tells whether it was used {_of_100(worst.value or 0.0)} of 100 times, for "
             f"the tenth of the people who stand out most (a coin: 50{_limit(worst)})."
         )
-    listed = [one for one in results if one.attack == "dictionary" and one.trials]
-    for one in listed:
-        found.append(
-            "Whoever has a list of all rows that may have been used, labels included, tells a used row from another "
-            f"{_of_100((one.hits or 0) / (one.trials or 1))} of 100 times (a coin: 50; no limit)."
-        )
-    hidden = [one for one in results if one.limit_name == Limit.ATTRIBUTE and one.score is not None]
-    for one in hidden:
-        assert one.score is not None
-        found.append(
-            "Whoever knows a person's row but for one value guesses its quarter right "
-            f"{_of_100(one.score.rate)} of 100 times ({_of_100(one.score.chance)} without the total"
-            f"{_limit(one, ' more')})."
-        )
-    return " ".join(found)
+    for one in results:
+        if one.attack == "dictionary" and one.trials:
+            yield (
+                "Whoever has a list of all rows that may have been used, labels included, tells a used row from "
+                f"another {_of_100((one.hits or 0) / one.trials)} of 100 times (a coin: 50; no limit)."
+            )
+        if one.limit_name == Limit.ATTRIBUTE and one.score is not None:
+            yield (
+                "Whoever knows a person's row but for one value guesses its quarter right "
+                f"{_of_100(one.score.rate)} of 100 times ({_of_100(one.score.chance)} without the total"
+                f"{_limit(one, ' more')})."
+            )
 
 
-def _cohort(results: Sequence[Result]) -> str:
-    shares = [one for one in results if one.limit_name == Limit.GROUP_SHARE and one.score is not None]
-    for one in shares:
-        assert one.score is not None
-        return (
-            f"Of the cohort: a group's part of all rows is estimated with a mean error of "
-            f"{_percent(one.score.error or 0.0)} ({_percent(one.score.blind_error or 0.0)} without the total); more "
-            "clients do not change that."
-        )
-    return ""
+def _cohort(results: Sequence[Result]) -> Iterator[str]:
+    for one in results:
+        if one.limit_name == Limit.GROUP_SHARE and one.score is not None:
+            yield (
+                f"Of the cohort: a group's part of all rows is estimated with a mean error of "
+                f"{_percent(one.score.error or 0.0)} ({_percent(one.score.blind_error or 0.0)} without the total); "
+                "more clients do not change that."
+            )
 
 
 def _limit(one: Result, more: str = "") -> str:
@@ -193,10 +176,10 @@ def _about_noise(audit: Audit) -> Iterator[Finding]:
             yield (
                 Mark.NOTICE,
                 f"{told} The attack came to less than half of the claim, which decides nothing: run more "
-                f"--two-world-runs. {promise(one, audit.settings.clients)}.",
+                f"--two-world-runs.\n{promise(one, audit.settings.clients)}.",
             )
         else:
-            yield Mark.FINE, f"{told} {promise(one, audit.settings.clients)}."
+            yield Mark.FINE, f"{told}\n{promise(one, audit.settings.clients)}."
 
 
 def _about_controls(audit: Audit) -> Iterator[Finding]:
@@ -279,6 +262,8 @@ def _percent(part: float) -> str:
     """Return a part of 1 in as few digits as say something."""
     if part in (0.0, 1.0):
         return f"{part:.0%}"
+    if part < 1e-5:
+        return "under 0.001 %"
     return f"{100 * part:.2g} %" if part < 0.1 else f"{100 * part:.1f} %"
 
 
@@ -321,7 +306,10 @@ def print_audit(audit: Audit, console: Console) -> None:
     """Print the decision and the sentences, then what each attack learnt."""
     console.print(DECISIONS[audit.decision], style="bold")
     for mark, sentence in sentences(audit):
-        console.print(f"{'✓' if mark is Mark.FINE else '✗' if mark is Mark.WRONG else '!'} {sentence}", markup=False)
+        first, *more = sentence.splitlines()
+        console.print(f"{'✓' if mark is Mark.FINE else '✗' if mark is Mark.WRONG else '!'} {first}", markup=False)
+        for line in more:
+            console.print(f"  - {line}", markup=False)
     table = Table(show_edge=False, pad_edge=False, box=None)
     for column in ("exposure", "attack", "learnt", "limit, or would have noticed", "outcome"):
         table.add_column(column, overflow="fold")

@@ -99,11 +99,12 @@ def assumptions(audit: Audit) -> Iterator[str]:
     second = next((one for one in audit.results if one.attack == "differencing" and one.rule is Rule.KNOWN), None)
     words = "Sites keep query logs, and refuse a second total from which one site could be computed."
     if second is not None:
-        words += f" Without them two totals show a site ({second.hits} of {second.trials} tries)."
+        words += f" Without them two or three totals show a site ({second.hits} of {second.trials} tries)."
     yield words
-    stated = sorted({one.coalition for one in audit.coalitions if one.should_break and one.score.hits})
-    if stated:
-        yield f"These do not collude, since they can expose a client's message: {'; '.join(stated)}."
+    hiding = {one.exposure for one in audit.results if one.rule is Rule.MUST_HIDE}
+    for one in audit.exposures:
+        if one.name in hiding:
+            yield f"{one.name}: these do not work together against a client: {one.exposed_by}. Its message would open."
     yield "Sites are honest about their rows: whoever owns other rows of a cohort knows more than the lines above say."
     yield (
         f"Attackers know what their line says: at most a list of {min(audit.dataset.train_rows, 2000)} candidate rows "

@@ -24,6 +24,10 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
     yield from details(comparison)
 
 
+FEW_TEST_ROWS = 25
+"""Fewer than so many tell nothing apart: one of them moves an accuracy by four points."""
+
+
 def details(comparison: Comparison) -> Iterator[Finding]:
     """Yield what follows the answer; of these a terminal shows notices, and the rest where it is asked to."""
     for learner, hashes in comparison.hashes.items():
@@ -37,6 +41,7 @@ def details(comparison: Comparison) -> Iterator[Finding]:
             )
     yield from _coarse(comparison)
     yield from _intervals(comparison)
+    yield from _of_little_worth(comparison)
     yield from _beside_float64(comparison)
     yield from _choices(comparison)
     if unused := comparison.unused_labels:
@@ -119,6 +124,19 @@ def _intervals(comparison: Comparison) -> Iterator[Finding]:
     for accuracy in known if len(known) < 3 else (known[0], known[-1]):
         bounds = between(wilson(round(accuracy * rows), rows))
         yield Mark.FINE, f"accuracy {accuracy:.2%} of {rows} test rows: {bounds} at 95 % (Wilson's interval)"
+
+
+def _of_little_worth(comparison: Comparison) -> Iterator[Finding]:
+    """Figures of so few rows that they tell nothing apart, and models that a constant answer beats."""
+    if (rows := comparison.dataset.test_rows) < FEW_TEST_ROWS:
+        yield Mark.NOTICE, f"WARNING: all figures are of {rows} test rows, too few to tell learners or settings apart"
+    worse = [run.label for run in comparison.exact if run.test_accuracy is None and run.quality < 0]
+    if worse:
+        yield (
+            Mark.NOTICE,
+            f"WARNING: R2 of {', '.join(dict.fromkeys(worse))} is below 0: who always says the mean is nearer to the "
+            "test rows' targets than this model",
+        )
 
 
 def _beside_float64(comparison: Comparison) -> Iterator[Finding]:

@@ -43,6 +43,8 @@ from analytic_secagg import (
     with_classes,
 )
 from analytic_secagg.__main__ import main
+from analytic_secagg.commands.change import ChangeOptions
+from analytic_secagg.console.declaration import option_lines
 from analytic_secagg.modes import MODES as KNOWN
 from analytic_secagg.modes import choose_modes
 from analytic_secagg.totals import read_totals, totals_to_bytes
@@ -247,6 +249,11 @@ def test_a_batch_of_few_needs_a_reason_and_the_record_says_whom_it_shows(change:
     assert shown.tobytes() == abs(batch.total).tobytes()
     let = ReleasePolicy(allow=frozenset({Gate.COHORT_DIFFERENCE}))
     assert changed(learner, before, batch, change, policy=let).revealed == ()
+
+
+def test_the_command_offers_every_change() -> None:
+    offered = next(one.metavar for one in option_lines(ChangeOptions) if one.flag == "--how")
+    assert offered.split("|") == list(Change)
 
 
 def test_the_few_who_stay_are_shown_as_well() -> None:

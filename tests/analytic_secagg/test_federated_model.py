@@ -24,6 +24,7 @@ from support.extras import needs
 
 from analytic import AFL, ClientRows, RowFormat, fit_pooled
 from analytic.errors import AnalyticError, InvalidRowsError, RowsOutsideFormatError
+from analytic.estimators import AFLClassifier
 from analytic_secagg.errors import UsageError
 from analytic_secagg.federated_model import FederatedModel, federate
 from analytic_secagg.learners import LEARNERS
@@ -60,6 +61,20 @@ def test_modes_and_pooled_rows_give_the_same_bits(mode: str) -> None:
     pooled = fit_pooled(masked.learner, ClientRows(X, 1 - ILL))
     assert masked.learner.weights_bytes(pooled) == masked.learner.weights_bytes(masked.model)
     assert other.learner.weights_bytes(other.model) == masked.learner.weights_bytes(masked.model)
+
+
+def test_scores_are_those_of_the_estimator_at_any_number_of_sites() -> None:
+    """Formats follow from all rows: if each site's share were rounded up, two sites would have 25 bits, three 26."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(1100, 3))
+    y = x @ [1.0, -2.0, 0.5] + rng.normal(size=1100) > 0
+
+    def scores(n_sites: int) -> bytes:
+        sites = {k: (x[k::n_sites], y[k::n_sites]) for k in range(n_sites)}
+        return federate(sites, mode="plain", ridge=0.5, intercept=1).decision_function(x).tobytes()
+
+    pooled = AFLClassifier(ridge=0.5).fit(x, y).decision_function(x)
+    assert scores(3) == scores(4) == scores(9) == pooled.tobytes()
 
 
 def test_real_targets_keep_their_shape() -> None:

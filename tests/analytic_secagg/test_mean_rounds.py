@@ -113,10 +113,12 @@ def test_a_session_id_serves_one_mean(monkeypatch: pytest.MonkeyPatch) -> None:
         nodes.mean(following, lost=("4",))
 
 
-def test_a_client_holds_its_vector_and_its_words_alone() -> None:
-    """Beside both models: 8 bytes a number as integers and 4 as words, and one array's difference before."""
-    size, terms, members = 1 << 20, MeanTerms(max_weight=1, entry_bytes=3), (1, 2, 3)
-    model = {f"w{place}": np.zeros(size // 32, np.float32) for place in range(32)}
+@pytest.mark.parametrize(("entry_bytes", "needed"), [(2, 2 + 2), (3, 4 + 3), (4, 4 + 4)])
+@pytest.mark.parametrize("n_arrays", [1, 32])
+def test_a_client_holds_its_words_and_its_message_alone(n_arrays: int, entry_bytes: int, needed: int) -> None:
+    """Beside both models: words of 2 or 4 bytes a number, and what is sent of them."""
+    size, terms, members = 1 << 20, MeanTerms(max_weight=1, entry_bytes=entry_bytes), (1, 2, 3)
+    model = {f"w{place}": np.zeros(size // n_arrays, np.float32) for place in range(n_arrays)}
     after = {name: array + 1 for name, array in model.items()}
     nodes: dict[int, Any] = {party: MeanClient(terms) for party in members}
     states: dict[int, dict[str, Any]] = {party: {} for party in members}
@@ -134,7 +136,7 @@ def test_a_client_holds_its_vector_and_its_words_alone() -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak / size <= 8 + 4 + 0.25  # keys, messages and pieces of masks are below a quarter of a megabyte
+    assert peak / size <= needed + 2  # keys, and pieces of an array, of masks and of a message: below 2 MiB
 
 
 def test_a_full_disk_takes_whole_lines_or_the_node_takes_no_part(tmp_path: Path) -> None:

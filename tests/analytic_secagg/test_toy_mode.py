@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.benches import small_bench
+from support.collusion import by_coalition
 from support.installed import importable, install, install_stranger
 from support.parties import garbled, knows
 from support.rehearsed import CLIENTS as SITES
@@ -27,9 +29,7 @@ from support.rehearsed import (
     site,
 )
 
-from analytic.afl import AFL
 from analytic.extensions import Group
-from analytic.row_format import RowFormat
 from analytic_secagg.__main__ import main as command
 from analytic_secagg.datasets import bundled
 from analytic_secagg.modes import Mode, find_mode
@@ -47,10 +47,7 @@ from secagg.primitives.identity import IdentityKey
 from secagg.sums import CLIENT_ROLE
 from simulations.__main__ import main
 from simulations.audit.attack import Expectation
-from simulations.audit.attacks.collusion import by_coalition
 from simulations.audit.catalogue import ATTACKS
-from simulations.audit.population import Population
-from simulations.audit.workbench import Bench
 
 VEILER_ROLE = "veiler"
 VEILER: PartyId = 301
@@ -191,13 +188,7 @@ def test_a_site_that_does_not_list_the_mode_declines(mode: Mode, trial: Trial) -
 
 
 def test_the_audit_finds_that_it_breaks_where_it_says(mode: Mode) -> None:
-    rng = np.random.default_rng(0)
-    data = bundled("digits")
-    population = Population.of(data, rng)
-    own = RowFormat.covering(data.x_train)
-    learner = AFL(n_features=64, n_targets=10, feature_format=own, max_rows=400, max_clients=50)
-    bench = Bench.of(learner, population, feature_format=own, rows_per_client=4, rng=rng)
-    found = list(by_coalition(bench, mode, 4))
-    assert [one.should_break for one in found] == [False, False, False, True]
+    found = list(by_coalition(small_bench(0), mode, 4))
+    assert [one.should_break for one in found] == [False, False, True]
     assert all(one.as_stated for one in found)
     assert ATTACKS["label_histogram"].expected(mode) is Expectation.HIDDEN

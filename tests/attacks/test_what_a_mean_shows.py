@@ -2,72 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
-from secagg import secure_mean
+from analytic.learner import ClientRows
+from analytic_secagg.datasets import bundled
+from analytic_secagg.modes import choose_modes
+from simulations.audit.attacks.means import Mean
+from simulations.audit.audit import audit
+from simulations.audit.catalogue import choose_attacks
+from simulations.audit.decide import Rule
+from simulations.audit.settings import AuditSettings
 
-Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
 all_x, all_y = load_digits(return_X_y=True)
-all_x = all_x / 16
+EVERYBODY = ClientRows(all_x / 16, all_y)
 
 
-def update(rows: Rows, weights: Any = 0.0) -> Any:
-    """One step of full-batch gradient descent of softmax regression, shape (64, 10)."""
-    x, y = rows
-    logits = np.exp(x @ (weights + np.zeros((64, 10))))
-    p = logits / logits.sum(axis=1, keepdims=True)
-    return x.T @ (np.eye(10)[y] - p) / len(x)
-
-
-def mean_over_masks(clients: Mapping[int, Rows]) -> Any:
-    """All that the server learns of one round."""
-    updates = {party: {"w": update(rows)} for party, rows in clients.items()}
-    return secure_mean(updates, weights={party: len(rows[1]) for party, rows in clients.items()}).arrays["w"]
-
-
-def inverted(mean: Any, n_rows: int) -> Any:
-    """Gradient inversion: the sum of each class's rows, where the model that was sent is all zeros.
-
-    A class that nobody has shows the sum of all rows, since each row counts there with the known probability 1/10.
-    """
-    everybody = -10 * mean[:, np.argmin(mean.sum(axis=0))] * n_rows
-    return mean * n_rows + everybody[:, None] / 10
+def rows_of(label: int, some: slice) -> ClientRows:
+    return EVERYBODY.taken(np.flatnonzero(all_y == label)[some])
 
 
 def test_a_row_of_a_class_that_nobody_else_has_is_read_off_the_mean() -> None:
     """Of nine clients with a row each, every row is found exactly; of classes of 50 rows, their sums alone."""
-    lone = {c + 1: (all_x[all_y == c][:1], all_y[all_y == c][:1]) for c in range(9)}
-    found = inverted(mean_over_masks(lone), 9)
+    lone = {c + 1: rows_of(c, slice(1)) for c in range(9)}
+    rows, labels = Mean.of(lone, 10).lone_rows()
+    assert labels.tolist() == list(range(9))
     for c in range(9):
-        assert np.abs(found[:, c] - all_x[all_y == c][0]).max() < 1e-4
-    many = {c + 1: (all_x[all_y < 9][c * 50 : c * 50 + 50], all_y[all_y < 9][c * 50 : c * 50 + 50]) for c in range(9)}
-    sums = inverted(mean_over_masks(many), 450)
-    pooled_x, pooled_y = (np.concatenate([rows[i] for rows in many.values()]) for i in (0, 1))
+        assert np.abs(rows[c] - lone[c + 1].features[0]).max() < 1e-4
+    many = Mean.of({c + 1: rows_of(c, slice(50)) for c in range(9)}, 10)
+    assert many.lone_rows()[1].size == 0
+    means = many.update * many.weight / 50
     for c in range(9):
-        assert np.abs(sums[:, c] - pooled_x[pooled_y == c].sum(axis=0)).max() < 1e-2
-        distance = np.abs(pooled_x - sums[:, c] / (pooled_y == c).sum()).max(axis=1).min()
-        assert distance > 0.1  # the mean of a class's rows is none of them
+        of_class = means[:-1, c] - means[:-1, 9]
+        assert np.abs(of_class - rows_of(c, slice(50)).features.mean(axis=0)).max() < 1e-3
+        assert np.abs(EVERYBODY.features - of_class).max(axis=1).min() > 0.1  # and it is none of them
 
 
 def membership_auc(n_clients: int, n_rows: int, seed: int) -> float:
-    """How well the score <mean, gradient of a row> tells the rows of a round from rows that were in no client's.
+    """How well the score tells the rows of a round from rows that were in no client's.
 
     The attacker knows the sum of the population's updates, and takes its expectation off.
     """
     order = np.random.default_rng(seed).permutation(len(all_y))
     inside, outside = order[: n_clients * n_rows], order[len(all_y) // 2 :][: n_clients * n_rows]
-    clients = {
-        p + 1: (all_x[inside[p * n_rows : (p + 1) * n_rows]], all_y[inside[p * n_rows : (p + 1) * n_rows]])
-        for p in range(n_clients)
-    }
-    seen = mean_over_masks(clients) - update((all_x, all_y))
-    scores = [float((seen * update((all_x[i : i + 1], all_y[i : i + 1]))).sum()) for i in [*inside, *outside]]
+    clients = {p + 1: EVERYBODY.taken(held) for p, held in enumerate(np.split(inside, n_clients))}
+    scores = Mean.of(clients, 10).scores(EVERYBODY.taken(np.concatenate([inside, outside])), EVERYBODY)
     return float(roc_auc_score([1] * len(inside) + [0] * len(outside), scores))
 
 
@@ -77,3 +57,24 @@ def test_who_was_in_a_small_round_is_found_and_in_a_large_one_hardly() -> None:
     large = np.mean([membership_auc(3, 250, seed) for seed in range(5)])
     assert small > 0.75
     assert large < 0.65
+
+
+def test_the_audit_tries_both_on_the_owners_cohort() -> None:
+    """Three clients of about 3 rows lose most of them, twenty of about 40 none; neither decides the audit."""
+    for clients, rows, is_lost in ((3, 3, True), (20, 40, False)):
+        settings = AuditSettings(
+            modes=choose_modes(["plain"]),
+            attacks=choose_attacks(["mean_rows", "mean_membership"]),
+            clients=clients,
+            rows_per_client=rows,
+            cohorts=(),
+        )
+        results = {one.attack: one for one in audit(bundled("digits"), settings).results}
+        assert {(one.exposure, one.rule) for one in results.values()} == {
+            (f"one mean of an update of {clients} clients", Rule.KNOWN)
+        }
+        (of_rows, of_members) = (results[name].score for name in ("mean_rows", "mean_membership"))
+        assert of_rows is not None
+        assert (of_rows.rate > 0.5) is (of_rows.hits > 0) is is_lost
+        assert of_members is not None
+        assert of_members.trials > 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import count
@@ -353,13 +353,13 @@ def seeds_said(client: Client, payload: bytes) -> bytes:
 
 # fmt: off
 masked("no_self_mask", "Clients have no mask of their own.",
-       lambda: leaving_out(lambda client: [(client.self_mask, 1)]), "collusion")
-masked("no_pairwise_masks", "Clients have no masks with others.", lambda: leaving_out(Client.pairwise), "collusion")
-masked("lonely_client", "The graph leaves one client alone.", lambda: leaving_out(lonely), "collusion")
+       lambda: leaving_out(lambda client: [(client.self_mask, 1)]), "unmasking")
+masked("no_pairwise_masks", "Clients have no masks with others.", lambda: leaving_out(Client.pairwise), "unmasking")
+masked("lonely_client", "The graph leaves one client alone.", lambda: leaving_out(lonely), "unmasking")
 committee("last_set_missing", "Clients have no mask of the last set of helpers.",
           lambda: leaving_out(of_set(-1)), "drawn_secrets", "collusion")
-masked("both_shares_of_lost", "Clients reveal both shares of who is lost.", unmasking(False), "collusion")
-masked("both_shares_of_survivors", "Clients reveal both shares of survivors.", unmasking(True), "collusion")
+masked("both_shares_of_lost", "Clients reveal both shares of who is lost.", unmasking(False), "unmasking")
+masked("both_shares_of_survivors", "Clients reveal both shares of survivors.", unmasking(True), "unmasking")
 masked("self_mask_said", "A commitment is the self-mask that it is to hide.",
        lambda: in_message(MessageType.SEALED_SHARES, self_mask_said), "drawn_secrets")
 committee("seeds_said", "Commitments are the seeds that they are to hide.",
@@ -436,18 +436,18 @@ class Generous(Sessions):
 class RoundedAlike(Encrypted):
     """Ciphertexts whose rounding follows from the message, as SEAL makes them."""
 
-    def encode(self, vector: RingVector, config: EncodedSum) -> bytes:
+    def encrypt(self, words: RingVector, config: EncodedSum) -> Iterable[bytes]:
         seal, keys = importlib.import_module("tenseal.sealapi"), load_public(self.parameters, self.public_context).data
-        digits, step = self.cipher(config).plan.split(vector), self.parameters.slots
+        digits, step = self.cipher(config).plan.split(words), self.parameters.slots
         shape = (2, len(self.parameters.primes), self.parameters.degree)
         uploads = []
         for start in range(0, len(digits), step):
             message, cipher = seal.Plaintext(), seal.Ciphertext()
             seal.BatchEncoder(keys.seal_context()).encode(digits[start : start + step].tolist(), message)
             seal.Encryptor(keys.seal_context(), keys.public_key()).encrypt(message, cipher)
-            words = np.fromiter(map(cipher.__getitem__, range(int(np.prod(shape)))), dtype=np.uint64)
-            uploads.append(pack(words.reshape(shape), self.parameters))
-        return b"".join(uploads)
+            residues = np.fromiter(map(cipher.__getitem__, range(int(np.prod(shape)))), dtype=np.uint64)
+            uploads.append(pack(residues.reshape(shape), self.parameters))
+        return uploads
 
 
 def rounded_alike(setup: SessionConfig) -> SumProtocol:
@@ -670,12 +670,6 @@ def cases() -> Iterator[Any]:
         else:
             for check in one.noticed_by:
                 yield pytest.param(one, (check,), id=f"{name}: {check.name}", marks=marks)
-
-
-@pytest.fixture(autouse=True)
-def five_clients_collude(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try every coalition of five clients in place of seven, in a third of the time."""
-    monkeypatch.setattr("simulations.audit.attacks.collusion.COHORT", 5)
 
 
 @pytest.mark.parametrize(("planted", "checks"), list(cases()))

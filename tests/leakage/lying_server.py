@@ -8,6 +8,7 @@ Hypothesis draws the others, or ``strategies`` goes through all sequences with a
 from __future__ import annotations
 
 import hashlib
+import sys
 from bisect import insort
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from leakage.coalition import Coalition, Heard, Sum, mask_words, opened, reader
 from leakage.equations import Combination, Equation, Span, Vector, Words
 
 from secagg import ClientSession, CommitteeSum, InsecureSeededEntropy, Layout, MaskedSum
+from secagg import encoder as upload_encoder
 from secagg.committee import client as committee_client
 from secagg.committee import helper as committee_helper
 from secagg.committee.messages import (
@@ -43,9 +45,8 @@ from secagg.committee.messages import (
 )
 from secagg.config import SERVER
 from secagg.encryption.encrypted import Encrypted
-from secagg.encryption.key_holder import write_request
+from secagg.encryption.key_holder import agrees_first, write_request
 from secagg.errors import MalformedMessageError, SecureSumError
-from secagg.masked import client as masked_client
 from secagg.masked.bundles import read_bundle, write_bundle
 from secagg.masked.messages import (
     AdvertisedKeys,
@@ -60,10 +61,12 @@ from secagg.masked.series import MaskedSeries
 from secagg.primitives.agreement import KeyPair
 from secagg.primitives.boxes import BoxKey, seal_box
 from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
+from secagg.primitives.mask_stream import add_masks
 from secagg.primitives.sealing import seal
 from secagg.primitives.shamir import SHARE_BYTES
+from secagg.ring import RingVector
 from secagg.sums import FINGERPRINT_BYTES, PartySecrets
-from secagg.wire import CARRIES_VECTOR, MessageType, message_type, open_frame, seal_frame
+from secagg.wire import CARRIES_VECTOR, MessageType, message_type, open_frame, seal_frame, write_parties
 
 LAYOUT = Layout.of([("words", 3, 2**62)])
 """Three entries of eight bytes: masks of other seeds differ, and no combination fits by chance."""
@@ -139,13 +142,19 @@ def _watched() -> Iterator[list[tuple[bytes, int]]]:
     """The masks that parties really add, whatever they should add: that is how equations get their terms."""
     seen: list[tuple[bytes, int]] = []
     with pytest.MonkeyPatch.context() as patch:
-        for module in (masked_client, committee_client, committee_helper):
+        for module in (upload_encoder, committee_client, committee_helper):
 
-            def add(vector, masks, digest, *, really=module.add_masks):  # type: ignore[no-untyped-def]
-                really(vector, masks, digest)
-                seen.extend((mask_words(seed, digest, vector.layout), sign) for seed, sign in masks)
+            def mask(layout, vector, masks, digest, *, really=module.masked_pieces):  # type: ignore[no-untyped-def]
+                seen.extend((mask_words(seed, digest, layout), sign) for seed, sign in masks)
+                return really(layout, vector, masks, digest)
 
-            patch.setattr(module, "add_masks", add)
+            patch.setattr(module, "masked_pieces", mask)
+
+        def add(vector: RingVector, masks: Sequence[tuple[bytes, int]], digest: bytes) -> None:
+            seen.extend((mask_words(seed, digest, vector.layout), sign) for seed, sign in masks)
+            add_masks(vector, masks, digest)
+
+        patch.setattr(sys.modules[Encrypted.__module__], "add_masks", add)
         yield seen
 
 
@@ -305,6 +314,8 @@ class Attack:
         """Ciphertexts that only the key holder opens, and what is in them."""
         self._keys = [box_key_of(party) for party in stage.sums[0].helpers if party in stage.colluders]
         self._seeds: set[bytes] = set()
+        self.say_failed: set[int] = set()
+        """The sums that a key holder certified to have failed."""
 
     def tell(self, number: int, party: int, event: bytes | None, *, is_repeated: bool = False) -> tuple[bytes, ...]:
         """Give an honest party a message, and take down all that it says."""
@@ -357,6 +368,7 @@ class Attack:
         holder = encoder.key_holder
         self.tell(number, holder, None)
         for _ in range(1 + self.stage.may_lie):
+            self._ask_to_agree(config, number, holder)
             chosen = [at for at in self._locked if at[0] == number and arrived(at[1])]
             if self.stage.may_lie:
                 kept = [at for at in chosen if not self.choose(2)]
@@ -375,6 +387,16 @@ class Attack:
                 seen = Seen(tuple(vector for part in parts for vector in part.vectors), masks, words)
                 assert seen.is_true, "what was decrypted is the sum of what was in the ciphertexts"
                 self._seen.append(seen)
+        self._ask_to_agree(config, number, holder)
+
+    def _ask_to_agree(self, config: Sum, number: int, holder: int) -> None:
+        """Have a key holder that agrees first agree to all clients, or certify that there is no total; or neither."""
+        if not self.stage.may_lie or isinstance(config, CommitteeSum) or not agrees_first(config):
+            return
+        for survivors in ((), ((),), (config.clients,))[self.choose(3)]:
+            asked = says(config, MessageType.SURVIVOR_SET, write_parties(survivors), recipient=holder)
+            if self.tell(number, holder, asked) and not survivors:
+                self.say_failed.add(number)
 
     def disturb(self, number: int, party: int) -> None:
         """Have a party crash and come back, or repeat to it what anybody was told in any sum."""
@@ -422,6 +444,18 @@ class Unmasked(Attack):
         for number in range(len(self.stage.sums)):
             came = [party for party in self.stage.clients if not self.choose(2) and self.tell(number, party, None)]
             self.ask_holder(number, came.__contains__)
+
+
+class Certified(Unmasked):
+    """Encrypted sums whose key holder may certify at any moment that one failed: then nothing of it may ever follow.
+
+    What a lying server has decrypted of the others is no secret without masks, and not looked for.
+    """
+
+    def leak(self) -> Combination | None:
+        """Any combination, the total too, with a vector of a sum that was certified to have failed."""
+        failed = self.say_failed
+        return next((c for c in self.span().combinations() if failed & {number for _, number in c.vectors}), None)
 
 
 class Masked(Attack):

@@ -21,6 +21,7 @@ from leakage.equations import Equation, Span
 from leakage.lying_server import (
     LAYOUT,
     Attack,
+    Certified,
     Choose,
     Committee,
     Masked,
@@ -43,6 +44,7 @@ from secagg.committee.seed_sharing import ReplicatedSharing
 from secagg.config import SERVER
 from secagg.encoder import EncodedSum
 from secagg.encryption import encrypted
+from secagg.encryption.key_holder import KeyHolder, KeyHolderState, agrees_first
 from secagg.errors import ConfigurationError
 from secagg.masked import client as masked_client
 from secagg.masked.client import MaskedClient
@@ -96,11 +98,21 @@ def over_bfv(alone: EncodedSum, *colluders: int, may_lie: bool = True) -> Stage:
     return Stage((parties.protocol,), frozenset(colluders), may_lie=may_lie, decryption=decryption)
 
 
-def unmasked(n: int) -> PlainSum:
-    return PlainSum(layout=LAYOUT, clients=tuple(range(1, n + 1)), session_id=bytes(16), min_survivors=n // 2 + 1)
+def unmasked(n: int, *, identities: bool = False) -> PlainSum:
+    clients = tuple(range(1, n + 1))
+    return PlainSum(
+        layout=LAYOUT,
+        clients=clients,
+        session_id=bytes(16),
+        min_survivors=n // 2 + 1,
+        identities=tuple(identity_of(party).public for party in clients) if identities else (),
+        server_identity=identity_of(SERVER).public if identities else b"",
+    )
 
 
 def of(stage: Stage) -> type[Attack]:
+    if isinstance(alone := stage.sums[0], EncodedSum) and agrees_first(alone):
+        return Certified
     attacks: dict[type, type[Attack]] = {MaskedSum: Masked, PlainSum: Unmasked, CommitteeSum: Committee}
     return attacks[type(stage.sums[0])]
 
@@ -145,6 +157,7 @@ EXHAUSTIVE: dict[str, Callable[[], Stage]] = {
     "committee of 4, 4, one client and one helper collude": lambda: Stage(
         (committee(4, survivors=3, helpers=4),), frozenset({4, 101})
     ),
+    "bfv, 3, and what is certified to have failed": lambda: over_bfv(unmasked(3, identities=True)),
     "masked+bfv, 3": lambda: over_bfv(masked(3, threshold=2)),
     "masked+bfv, 3, the key holder colludes": lambda: over_bfv(masked(3, threshold=2), 4),
 }
@@ -306,6 +319,16 @@ def helper_forgets_that_it_failed(patch: Patch) -> None:
     patch.setattr(CommitteeHelper, "_sign_survivors", forget)
 
 
+def key_holder_forgets_that(state: KeyHolderState) -> Callable[[Patch], None]:
+    """A key holder keeps its key where it should erase it."""
+
+    def weaken(patch: Patch) -> None:
+        forget = KeyHolder._forget
+        patch.setattr(KeyHolder, "_forget", lambda self, now: None if now is state else forget(self, now))
+
+    return weaken
+
+
 def unsigned_seeds(patch: Patch) -> None:
     patch.setattr(CommitteeHelper, "_check_signed", lambda self, client, entry: None)
 
@@ -315,9 +338,13 @@ def a_set_left_out(patch: Patch) -> None:
     start = CommitteeClient.start
 
     def without(self: CommitteeClient) -> bytes:
-        add = committee_client.add_masks
+        mask = committee_client.masked_pieces
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(committee_client, "add_masks", lambda vector, masks, digest: add(vector, masks[:-1], digest))
+            inner.setattr(
+                committee_client,
+                "masked_pieces",
+                lambda layout, vector, masks, digest: mask(layout, vector, masks[:-1], digest),
+            )
             return start(self)
 
     patch.setattr(CommitteeClient, "start", without)
@@ -397,6 +424,16 @@ PLANTS: dict[str, tuple[Callable[[Patch], None], Callable[[], Stage], int]] = {
     "the same rows in two sums": (nothing, two(masked, same_rows=True), 1),
     "a helper answers for two survivor sets": (two_sets, helped(101), 2),
     "a helper goes on with a sum that failed": (helper_forgets_that_it_failed, helped(101, helpers=4), 1),
+    "a key holder decrypts a sum that failed": (
+        key_holder_forgets_that(KeyHolderState.FAILED),
+        lambda: over_bfv(unmasked(3, identities=True)),
+        1,
+    ),
+    "a key holder certifies what it decrypted": (
+        key_holder_forgets_that(KeyHolderState.DONE),
+        lambda: over_bfv(unmasked(3, identities=True)),
+        1,
+    ),
     "helpers answer before they agree": (helpers_do_not_agree, helped(101, helpers=4), 2),
     "a quorum that two sets can have": (small_quorum, helped(101, helpers=4), 2),
     "a set of helpers left out": (a_set_left_out, helped(101, helpers=4), 0),

@@ -31,8 +31,10 @@ from secagg import (
     MaskedSum,
     MeanResult,
     MeanSpec,
+    PlainSum,
     SumOutOfBoundsError,
     SumResult,
+    new_session_id,
     run_in_memory,
 )
 from secagg.fixed_point import _CHUNK, encode, exponent_of, room_of
@@ -290,6 +292,50 @@ def test_a_client_that_believes_in_another_description_adds_nothing() -> None:
             _go_on(sums, vector, server, stranger)
 
 
+@given(seed=st.integers(0, 2**32), entry_bytes=st.integers(2, 4), rounding=st.sampled_from(["nearest", "stochastic"]))
+def test_words_hold_the_vector_of_the_difference(seed: int, entry_bytes: int, rounding: Any) -> None:
+    rng = np.random.default_rng(seed)
+    after, before = ({"w": rng.normal(size=(3, 2)).astype("f4"), "b": rng.normal(size=())} for _ in range(2))
+    update = {name: np.subtract(after[name], before[name], dtype=np.float64) for name in after}
+    spec = MeanSpec.of(
+        after, n_clients=3, clip=1.0, max_weight=9, entry_bytes=entry_bytes, rounding=rounding, metrics=("a", "b c")
+    )
+    rest = {"weight": 7, "metrics": {"a": -3.5, "b c": 2.0**30}, "entropy": lambda n_bytes: bytes(n_bytes)}
+    words = spec.words(after, before=before, **rest)  # type: ignore[arg-type]
+    assert words.decode().tolist() == spec.vector(update, **rest).tolist()  # type: ignore[arg-type]
+    assert [entries.dtype for entries in words.words] == [segment.word for segment in spec.layout.segments]
+
+
+@pytest.mark.parametrize(
+    ("before", "says"),
+    [
+        ({"w": [0.0, np.nan]}, "'w': numbers are NaN or infinite"),
+        ({"w": [0.0, -np.inf]}, "'w': numbers are NaN or infinite"),
+        ({"w": [0.0]}, r"'w': shape \(2,\) is needed, not \(1,\)"),
+        ({}, r"missing \['w'\]"),
+    ],
+)
+def test_a_difference_that_is_none_is_refused_by_name(before: Any, says: str) -> None:
+    spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=3)
+    with pytest.raises(InvalidVectorError, match=says):
+        spec.words({"w": np.full(2, np.inf if "w" in before and before["w"][-1] == -np.inf else 1.0)}, before=before)
+
+
+def test_a_session_sends_no_words_beyond_a_client_s_bound_and_none_of_another_sum() -> None:
+    """Also of bytes above an entry's own, which would be cut off on the wire."""
+    spec = MeanSpec.of({"w": np.zeros(2)}, n_clients=3, clip=1.0, max_weight=2)
+    beyond = [spec.words({"w": np.zeros(2)}) for _ in range(2)]
+    beyond[0].words[0][1] = 1 << 24
+    beyond[1].words[-1][0] = 3
+    others = replace(spec, entry_bytes=4).words({"w": np.zeros(2)})
+    for words, says in zip([*beyond, others], ("'values': 1 of 2", "'weight': 1 of 1", "another layout"), strict=True):
+        for kind in (MaskedSum, PlainSum):
+            sum_: Any = kind(layout=spec.layout, clients=(1, 2, 3), session_id=new_session_id())
+            inputs = dict.fromkeys(sum_.clients, lambda words=words: words)
+            with pytest.raises(InvalidVectorError, match=says):
+                run_in_memory(sum_, inputs)
+
+
 def _go_on(sums: list[MaskedSum], vector: IntVector, server: Any, stranger: Any) -> None:
     """Two clients of one description and one of another, to the end."""
     clients = {1: sums[0].client(1, vector), 2: sums[0].client(2, vector), 3: stranger}
@@ -313,8 +359,8 @@ class NoArray:
 @pytest.mark.parametrize(
     ("values", "options", "says"),
     [
-        ({"w": [1.0, np.nan]}, {}, r"'w': 1 of 2 numbers are NaN or infinite"),
-        ({"w": [-np.inf, np.nan]}, {}, r"'w': 2 of 2 numbers are NaN or infinite"),
+        ({"w": [1.0, np.nan]}, {}, "'w': numbers are NaN or infinite"),
+        ({"w": [-np.inf, np.nan]}, {}, "'w': numbers are NaN or infinite"),
         ({"w": [1.0, 2.0, 3.0]}, {}, r"'w': shape \(2,\) is needed, not \(3,\)"),
         ({"w": [[1.0], [2.0]]}, {}, r"'w': shape \(2,\) is needed, not \(2, 1\)"),
         ({"v": [1.0, 2.0]}, {}, r"missing \['w'\], unknown \['v'\]"),
@@ -327,6 +373,7 @@ class NoArray:
         ({"w": NoArray()}, {}, r"'w': an array that numpy reads is needed, not NoArray \(needs a gradient\)"),
         ({"w": [[1.0], [1.0, 2.0]]}, {}, r"'w': an array that numpy reads is needed, not list"),
         ([1.0, 2.0], {}, r"arrays and metrics are mappings by name, not list"),
+        ({"w": [1.0, 2.0]}, {"metrics": {"loss": 1.0, "v": 1.0}}, r"unknown \['v'\]"),
         ({"w": [1.0, 2.0]}, {"metrics": [1.0]}, r"arrays and metrics are mappings by name, not list"),
         ({"w": [1.0, 2.0]}, {"weight": 10}, r"whole number of 1 to max_weight 9, not 10"),
         ({"w": [1.0, 2.0]}, {"weight": 0}, r"not 0; .* A client of weight 0 hides nobody"),
@@ -334,7 +381,7 @@ class NoArray:
         ({"w": [1.0, 2.0]}, {"weight": 1.5}, r"not 1.5; round it"),
         ({"w": [1.0, 2.0]}, {"weight": True}, r"not True"),
         ({"w": [1.0, 2.0]}, {"metrics": {}}, r"missing \['loss'\]"),
-        ({"w": [1.0, 2.0]}, {"metrics": {"loss": np.nan}}, r"'loss': 1 of 1 numbers are NaN"),
+        ({"w": [1.0, 2.0]}, {"metrics": {"loss": np.nan}}, r"'loss': numbers are NaN"),
         ({"w": [1.0, 2.0]}, {"metrics": {"loss": "low"}}, r"'loss': .* a number of at most 64 bits, not <U3"),
     ],
 )

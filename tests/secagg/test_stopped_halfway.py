@@ -87,8 +87,8 @@ def half_of_the_masks(vector: RingVector, masks: Sequence[tuple[bytes, int]], di
     add_masks(vector, masks[: len(masks) // 2], digest)
 
 
-def half_of_the_vector(mine: RingVector, other: RingVector) -> None:
-    mine.words[0] += other.words[0]
+def half_of_the_vector(mine: RingVector, data: bytes | memoryview) -> None:
+    mine.words[0] += RingVector.from_bytes(mine.layout, data).words[0]
 
 
 def nothing(*arguments: Any, **named: Any) -> None:
@@ -99,10 +99,10 @@ ALL_CIPHERTEXTS = CiphertextSum.add
 STOPS = [
     ("masked", secagg.masked.server, "add_masks", half_of_the_masks),
     ("masked+bfv", secagg.masked.server, "add_masks", half_of_the_masks),
-    ("plain", RingVector, "add", half_of_the_vector),
-    ("masked", RingVector, "add", half_of_the_vector),
-    ("committee", RingVector, "add", half_of_the_vector),
-    ("committee", RingVector, "subtract", half_of_the_vector),
+    ("plain", RingVector, "add_bytes", half_of_the_vector),
+    ("masked", RingVector, "add_bytes", half_of_the_vector),
+    ("committee", RingVector, "add_bytes", half_of_the_vector),
+    ("committee", RingVector, "subtract_bytes", half_of_the_vector),
     ("bfv", CiphertextSum, "add", ALL_CIPHERTEXTS),
     ("masked+bfv", CiphertextSum, "add", ALL_CIPHERTEXTS),
     ("masked", RingVector, "decode", nothing),

@@ -164,6 +164,10 @@ FILES = [
     File("text named as Parquet", BASE, r"it is delimited text: let its name end in \.csv", suffix=".parquet"),
     File("a workbook with a password", b"\xd0\xcf\x11\xe0" + b"\0" * 99, "or one with a password", suffix=".xlsx"),
     File("no text at all", bytes(range(8)) * 30, "is no text, whatever its name says"),
+    File("letters of DOS", swap(("age", "größe,age"), ("61", "1,61"), ("57", "1,57"), ("73", "1,73")).encode("cp850"), "look like cp850", 'encoding = "cp850"'),
+    File("letters of an old Mac", swap(("age", "größe,age"), ("61", "1,61"), ("57", "1,57"), ("73", "1,73")).encode("mac_roman"), "look like mac_roman", 'encoding = "mac_roman"'),
+    File("letters of a mainframe", BASE.encode("cp500"), "look like cp500", 'encoding = "cp500"'),
+    File("a mainframe's file without lines", BASE.replace("\n", "  ").encode("cp500"), r"a file of a mainframe \(EBCDIC\) without ends of lines"),
     File("an old workbook", b"\xd0\xcf\x11\xe0" + BASE.encode(), "is a workbook of an old spreadsheet"),
     File("a web page", "<!DOCTYPE html>\n<table><tr><td>age</td></tr></table>", "is a web page or XML"),
     File("a dump", "INSERT INTO heart VALUES (61,200.5,'f','no');\n", "is a dump of SQL"),
@@ -198,6 +202,11 @@ FILES = [
     *(File(f"marks as {one}", swap(("200.5", one)), "several decimal marks") for one in ("1.210.5", "210..5", "..")),
     *(File(f"{one} for a number", swap(("200.5", one)), "words for yes and no") for one in ("Ja", "TRUE", "non")),
     File("a duration", swap(("61", "62 days 00:00:00")), "they are dates or times"),
+    *(File(f"two numbers as {one}", swap(("200.5", one)), "two numbers with a stroke between") for one in ("120/80", "1/2", "6 / 9")),
+    File("an exponent of Fortran", swap(("200.5", "2.005D+02")), "exponents of Fortran"),
+    File("a mainframe's signs", swap(("200.5", "20050{"), ("1180.25", "118025B")), "a sign of a mainframe"),
+    File("a comparator of HL7", swap(("200.5", "=200.5")), "begin with an equals sign"),
+    *(File(f"a spreadsheet's {one} for a number", swap(("200.5", one)), "a spreadsheet made dates of numbers") for one in ("1. Mai", "May 05", "3.5.")),
     File("a sign for infinity", swap(("200.5", "∞")), "they are infinite"),
     File("too many digits, with a point", swap(("61", "9007199254740993.0")), "whole numbers of more digits than float64 holds"),
     File("more digits than a number holds", swap(("61", "9007199254740993")), "whole numbers of more digits than float64 holds"),
@@ -210,14 +219,14 @@ FILES = [
     # missing otherwise
     *(
         File(f"{code} for missing", swap(("NA", code)), re.escape(f"they are {code}, as people write what is missing"), f"[columns.chol]\nmissing = ['{code}']")
-        for code in ("?", ".", "n/a", "NaN", "NULL", "None", "#N/A", "#DIV/0!", "unknown", "k.A.", "\\N", "-", "–", ".A", "._", "n.a.", "(null)", "(leer)", "1.#IND", "*")
+        for code in ("?", ".", "n/a", "NaN", "NULL", "None", "#N/A", "#DIV/0!", "unknown", "k.A.", "\\N", "-", "–", ".A", "._", "n.a.", "(null)", "(leer)", "1.#IND", "*", "UNK", "ASKU")
     ),
     File("na for NA", swap(("NA", "na"))),
     File("-9 for missing", swap(("NA", "-9")), None, '[columns.chol]\nmissing = ["-9"]'),
     File("-9 as a real", swap(("NA", "-9.00")), None, '[columns.chol]\nmissing = ["-9"]'),
     File("0 for missing in one column", swap(("NA", "0")), None, '[columns.chol]\nmissing = ["0"]'),
     File("a code in all columns", swap(("NA", "999")), None, 'missing = ["999"]'),
-    File("a missing target", swap(("f,no", "f,")), r"it is missing in 1 of 3 rows\. Repair the table or leave these rows out of it$"),
+    File("a missing target", swap(("f,no", "f,")), r"missing in 1 of 3 rows\. Repair the table or leave these rows out of it; or all sites agree on missing = .leave out. for it$"),
     # classes written otherwise
     File("a mark or nothing for classes", swap((",f,", ",x,"), (",m,", ",,")), "column sex needs", '[columns.sex]\nrecode = { "x" = "f", "" = "m" }'),
     File("codes for classes", swap((",f,", ",2,"), (",m,", ",1,")), "they are numbers, codes perhaps: state recode", '[columns.sex]\nrecode = { "1" = "m", "2" = "f" }'),

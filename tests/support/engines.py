@@ -25,7 +25,7 @@ import pytest
 from analytic_secagg.server.exchange import NoReply, Transport
 from analytic_secagg.server.server_file import SERVER_VARIABLE, ServerFile
 from analytic_secagg.server.training import train
-from analytic_secagg.site.errors import REASONS, Refusal
+from analytic_secagg.site.errors import Refusal
 from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.messages import opened, signed
 from analytic_secagg.site.site_file import SITES_VARIABLE, SiteFile
@@ -179,7 +179,7 @@ class ThreadTransport(Transport):
             ticket, kind, content = letter
             try:
                 said = self._sites.handle_message(read_file, kind, partial(bytes, content))
-                self._answers[ticket] = NoReply(REASONS[said]) if isinstance(said, Refusal) else said
+                self._answers[ticket] = NoReply.refused(said) if isinstance(said, Refusal) else said
             except (KilledError, GoneError):
                 self._answers[ticket] = NoReply("its process died", may_return=True)
             finally:

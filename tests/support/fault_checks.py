@@ -45,8 +45,10 @@ from secagg.wire import MessageType, message_type, payload_of, write_parties
 from simulations.audit.attack import Expectation
 from simulations.audit.catalogue import ATTACKS
 from simulations.audit.two_worlds import Outcome, two_worlds
-from support import drawn_secrets, survivor_sets
+from support import confirmation, drawn_secrets, query_logs, survivor_sets
 from support.benches import small_bench
+from support.coalitions import taping
+from support.collusion import wrong_coalitions
 from support.faulty_sums import Faulty, FaultyMode, Kept, Sessions, faulty
 from support.memory_store import MemoryStore
 from support.parties import resealed, signed
@@ -72,17 +74,23 @@ class Check:
     honest: Callable[[], Any]
 
 
-PLAYED = ATTACKS | {one.name: one for one in (drawn_secrets.ATTACK, survivor_sets.ATTACK)}
+OF_TESTS = (confirmation.ATTACK, drawn_secrets.ATTACK, query_logs.ATTACK, survivor_sets.ATTACK)
+PLAYED = ATTACKS | {one.name: one for one in OF_TESTS}
 
 
 def attack(name: str, mode: str) -> Check:
-    """Return the check that plays an attack, of the audit or the tests, against a mode that must hide from it."""
+    """Return the check that plays an attack, of the audit or the tests, against a mode that must hide from it.
+
+    ``collusion`` is every coalition against the protocol's own statement.
+    """
 
     def alarmed(planted: FaultyMode) -> bool:
-        bench = replace(small_bench(1), clients=7, sessions=2, entropy=planted.entropy)
+        bench = taping(replace(small_bench(1), clients=7, sessions=2, entropy=planted.entropy))
+        if name == "collusion":
+            return bool(wrong_coalitions(bench, planted))
         assert PLAYED[name].expected(planted) is Expectation.HIDDEN
-        outcome = PLAYED[name].play(bench, planted, 6 if name == "confirmation" else 3)  # it wins 4 times of 5
-        return outcome.score.leaked or not all(one.as_stated for one in outcome.coalitions)
+        trials = 6 if name == "confirmation" else 3  # it wins 4 times of 5
+        return PLAYED[name].play(bench, planted, trials).score.leaked
 
     return Check(name=f"{name}, {mode}", notices=alarmed, honest=partial(faulty, mode))
 

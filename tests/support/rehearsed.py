@@ -24,7 +24,7 @@ from analytic_secagg.server.exchange import NoReply, Transport
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import train
-from analytic_secagg.site.errors import REASONS, Refusal
+from analytic_secagg.site.errors import Refusal
 from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.messages import opened, signed
 from analytic_secagg.site.proposal import TrainingProposal
@@ -100,7 +100,7 @@ class Rehearsal(Transport):
         for _ in range(self._deliveries):
             said = handle_message(partial(SiteFile.read, self._files[site]), kind, partial(bytes, message))
             said = self._hear(site, kind, content, said)
-        return NoReply(REASONS[said]) if isinstance(said, Refusal) else said
+        return NoReply.refused(said) if isinstance(said, Refusal) else said
 
     def clock(self) -> float:
         return self._seconds

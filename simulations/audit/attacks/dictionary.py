@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 
 from simulations.audit.attack import ANY_SUM, ReadingAttack, Unit, score_members
 from simulations.audit.knowledge import Knowledge
@@ -51,7 +51,7 @@ def _basis_of(known: EnteringRows) -> _Basis:
     rows /= unit
     inner = rows @ rows.T
     labels = known.candidate_labels
-    values, vectors = eigh(inner**2 + inner * (labels[:, None] == labels))
+    values, vectors = scipy.linalg.eigh(inner**2 + inner * (labels[:, None] == labels))
     kept = values > 1e-12 * values[-1]
     return _Basis(rows=rows, unit=unit, values=values[kept], vectors=vectors[:, kept])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,14 +40,14 @@ from simulations.audit.workbench import Bench
 
 
 class Differencing(VectorGuesser, VictimAttack[IntVector | None]):
-    """The target was in the first sum and not in the second; everybody else was in both with the same rows."""
+    """Two totals that differ by the target; or three of changing cohorts, none of them without three others."""
 
     name = "differencing"
-    title = "One client, from two totals that differ by it"
+    title = "One client, from totals that differ by it"
     explanation = (
-        "Two totals over the same clients and rows, one of them without the target: their difference is the target's "
-        "statistics. No mask helps, since both totals are meant to be seen. Success: every number exact. Chance: less "
-        "than naming one row out of the pool."
+        "Two totals over the same rows, one of them without the target; or three: the target with one group, with "
+        "another, and both groups without it. Added and subtracted they are the target's statistics. No mask helps, "
+        "since totals are meant to be seen. Success: every number exact. Chance: less than naming one row of the pool."
     )
 
     def expected(self, mode: Mode | None) -> Expectation | None:
@@ -55,26 +55,27 @@ class Differencing(VectorGuesser, VictimAttack[IntVector | None]):
         return None if mode is None else Expectation.LEAKS
 
     def sums(self, bench: Bench, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> tuple[RecordedSum, ...]:
-        """Return two sums, the second without the victim, who did not show up."""
-        others = {party: vector for party, vector in vectors.items() if party != VICTIM}
-        second = record_sum(bench.parties(mode, tuple(vectors)), others, model=bench.model, entropy=bench.entropy)
-        return bench.run(mode, vectors), second
+        """Return two sums, the second without the victim, who did not show up; or, by a coin, three."""
+        others = [party for party in vectors if party != VICTIM]
+        if bench.rng.random() < 0.5:
+            held = {party: vectors[party] for party in others}
+            second = record_sum(bench.parties(mode, tuple(vectors)), held, model=bench.model, entropy=bench.entropy)
+            return bench.run(mode, vectors), second
+        half = len(others) // 2
+        cohorts = sorted([VICTIM, *others[:half]]), sorted([VICTIM, *others[half:]]), others
+        return tuple(bench.run(mode, {party: vectors[party] for party in cohort}) for cohort in cohorts)
 
     def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> IntVector | None:
-        """The first total less the second."""
-        first, second = seen.read(0), seen.read(1)
-        return None if first is None or second is None else first - second
+        """The first total less the second; or half of the first two less the third."""
+        totals = [total for number in range(len(seen.sums)) if (total := seen.read(number)) is not None]
+        if len(totals) < len(seen.sums):
+            return None
+        *first, last = totals
+        return (sum(first, np.zeros_like(last)) - last) // len(first)
 
 
-@dataclass(frozen=True)
 class MaskReuse(Attack):
-    """Between two sums the target adds one row. Equal masks cancel in the difference of its uploads: x x^T is left.
-
-    Args:
-        run: makes each of the two sums.
-    """
-
-    run: Callable[[Bench, Mode, Mapping[PartyId, IntVector]], RecordedSum] = Bench.run
+    """Between two sums the target adds one row. Equal masks cancel in the difference of its uploads: x x^T is left."""
 
     name = "mask_reuse"
     title = "The row that a client added between two sums"
@@ -97,7 +98,7 @@ class MaskReuse(Attack):
         cohort = {party: indices for party, indices in bench.cohort(max(2, n_clients), 6).items() if len(indices) > 1}
         before = {party: bench.vector(indices[:-1]) for party, indices in cohort.items()}
         after = bench.vectors(cohort)
-        sums = self.run(bench, mode, before), self.run(bench, mode, after)
+        sums = bench.run(mode, before), bench.run(mode, after)
         return Score.pooled(
             attacked(self, Exposure.of(sums, party), bench.known(), bench.truth(indices[-1:], after[party]), bench.rng)
             for party, indices in cohort.items()

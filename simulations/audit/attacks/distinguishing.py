@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
-from scipy.special import rel_entr
 
 from analytic_secagg.modes import Mode
 from secagg import Layout
@@ -76,7 +75,8 @@ def _alike(layout: Layout, vector: IntVector, data: bytes) -> float:
     parts = [equal, *np.split(equal, np.cumsum(widths)[:-1]), *(equal[-tail:] for tail in TAILS)]
     lengths = np.array([len(part) for part in parts])
     rates = np.maximum([np.count_nonzero(part) for part in parts] / lengths, BY_CHANCE)
-    excess = rel_entr(rates, BY_CHANCE) + rel_entr(1 - rates, 1 - BY_CHANCE)  # Chernoff's bound of the p-value, its log
+    relative = scipy.special.rel_entr
+    excess = relative(rates, BY_CHANCE) + relative(1 - rates, 1 - BY_CHANCE)  # Chernoff's bound of the p-value, its log
     return float((lengths * excess).max())
 
 
@@ -131,18 +131,18 @@ def _p_values(layout: Layout, data: Bytes) -> Iterator[float]:
 
 def _bits(data: Bytes) -> float:
     """Ones among all bits, exact."""
-    return float(stats.binomtest(int(np.unpackbits(data).sum()), 8 * len(data)).pvalue)
+    return float(scipy.stats.binomtest(int(np.unpackbits(data).sum()), 8 * len(data)).pvalue)
 
 
 def _zeros(data: Bytes) -> float:
     """Zero bytes, too many: exact."""
-    return float(stats.binom.sf(int(np.count_nonzero(data == 0)) - 1, len(data), 1 / 256))
+    return float(scipy.stats.binom.sf(int(np.count_nonzero(data == 0)) - 1, len(data), 1 / 256))
 
 
 def _halves(places: Bytes) -> list[float]:
     """Counts of each place's high halves and low halves."""
     counts = [np.bincount(half, minlength=16) for place in places.T for half in (place >> 4, place & 15)]
-    return [float(one) for one in np.asarray(stats.chisquare(counts, axis=1).pvalue)]
+    return [float(one) for one in np.asarray(scipy.stats.chisquare(counts, axis=1).pvalue)]
 
 
 def _repeated(entries: Bytes) -> float:
@@ -153,7 +153,7 @@ def _repeated(entries: Bytes) -> float:
     _, times = np.unique(words.view(np.uint64), return_counts=True)
     expected = n * (n - 1) / 2 / 256.0**width
     pairs = int((times * (times - 1) // 2).sum())
-    return float(stats.poisson.sf(pairs - 1, expected)) if expected < 1 and pairs else 1.0
+    return float(scipy.stats.poisson.sf(pairs - 1, expected)) if expected < 1 and pairs else 1.0
 
 
 def _serial(values: NDArray[np.float64]) -> float:
@@ -162,7 +162,7 @@ def _serial(values: NDArray[np.float64]) -> float:
     spread = float(centred @ centred)
     if spread == 0.0:
         return 0.0
-    return float(2 * stats.norm.sf(abs(float(centred[1:] @ centred[:-1])) / spread * np.sqrt(len(values))))
+    return float(2 * scipy.stats.norm.sf(abs(float(centred[1:] @ centred[:-1])) / spread * np.sqrt(len(values))))
 
 
 DISTINGUISHING, UNIFORMITY = Distinguishing(), Uniformity()

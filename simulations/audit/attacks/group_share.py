@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from simulations.audit.attack import TOTALS, Column, ExposureAttack, Limit, Target, Unit
 from simulations.audit.attacks.membership import rows_in
@@ -61,7 +61,7 @@ class GroupShare(ExposureAttack[tuple[Floats, Floats]]):
         by_group = [public[groups == group] / unit for group in range(GROUPS)]
         of_group = [_moments(rows.T @ rows, rows.sum(axis=0), len(rows)) for rows in by_group]
         seen_moments = _moments(reading.gram / unit**2, reading.cross.sum(axis=1) / unit, n_rows)
-        shares, _ = nnls(np.column_stack(of_group), seen_moments)
+        shares, _ = scipy.optimize.nnls(np.column_stack(of_group), seen_moments)
         return (shares / shares.sum() if shares.sum() else blind), blind
 
     def score(self, guess: tuple[Floats, Floats], truth: Truth, rng: np.random.Generator) -> Score:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from analytic_secagg.modes import Mode
 from secagg import InsecureSeededEntropy
@@ -16,7 +16,7 @@ from secagg.sums import Upload
 from simulations.audit.attack import FEW_CLIENTS, MASKED, PROBE, Expectation, SentAttack
 from simulations.audit.attacks.distinguishing import p_value
 from simulations.audit.evaluate import Score
-from simulations.audit.view import SERVER_ALONE, record_sum
+from simulations.audit.view import record_sum
 from simulations.audit.workbench import Bench, Run
 
 WORD = 8
@@ -84,7 +84,7 @@ class MaskWords(SentAttack):
 
 def _masks(run: Run) -> Iterator[RingVector]:
     _, recorded = run
-    seen = recorded.view(SERVER_ALONE)
+    seen = recorded.seen
     for party, vector in recorded.inputs.items():
         if (data := seen.vector_bytes(party)) is not None:
             mask = RingVector.from_bytes(recorded.protocol.layout, data).copy()
@@ -112,7 +112,7 @@ def _alike(mask: RingVector) -> Iterator[float]:
         n = min(len(one), len(other))
         both = (one[:n] >= 0) & (other[:n] >= 0)
         equal = int(np.count_nonzero((one[:n] == other[:n]) & both))
-        yield float(stats.binom.sf(equal - 1, int(both.sum()), 1 / 256))
+        yield float(scipy.stats.binom.sf(equal - 1, int(both.sum()), 1 / 256))
 
 
 def words_of(mask: bytes) -> Words:

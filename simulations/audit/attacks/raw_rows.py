@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from analytic.afl import AFL
 from analytic.random_map import RandomMap
@@ -78,7 +78,7 @@ class RawRows(ExposureAttack[Floats | None]):
         n, pool = len(truth.rows), np.asarray(truth.pool.features, dtype=np.float64)
         named = set[bytes]()
         if guess is not None and len(guess):
-            _, places = cKDTree(pool).query(guess)
+            _, places = scipy.spatial.cKDTree(pool).query(guess)
             named = {pool[place].tobytes() for place in np.atleast_1d(places)}
         hits = sum(np.asarray(row, dtype=np.float64).tobytes() in named for row in truth.raw.features)
         return Score(hits=hits, trials=n, chance=min(1.0, n * truth.likeliest_row))

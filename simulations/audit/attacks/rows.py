@@ -170,7 +170,7 @@ def _rows_of(images: Integers, n_classes: int, scale: int, reading: Reading) -> 
 
 LATTICE_ROWS = ReadingAttack(
     name="lattice_rows",
-    title="All rows of a small client",
+    title="All rows, where there are few",
     explanation=(
         "Exact sums of whole-number rows are a lattice, and lattice reduction (LLL, 1982) finds the rows in it, labels "
         "included, as long as there are fewer rows than features. It proves its result: no other rows give the same "

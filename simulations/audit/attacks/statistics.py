@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from scipy.stats import multinomial
+import scipy
 
 from simulations.audit.attack import ANY_SUM, Limit, ReadingAttack, Unit
 from simulations.audit.evaluate import Score
@@ -52,12 +52,12 @@ def _likeliest(truth: Truth) -> float:
     n_rows, n_classes = len(truth.labels), truth.n_classes
     even = np.full(n_classes, n_rows // n_classes)
     even[: n_rows % n_classes] += 1
-    return float(multinomial.pmf(even, n_rows, np.full(n_classes, 1 / n_classes)))
+    return float(scipy.stats.multinomial.pmf(even, n_rows, np.full(n_classes, 1 / n_classes)))
 
 
 LABEL_HISTOGRAM = ReadingAttack(
     name="label_histogram",
-    title="How many rows of each class a client holds",
+    title="How many rows of each class there are",
     explanation=(
         "From the two matrices that a closed form needs (G and H), one product gives the number of rows of every "
         "class. Success: all classes of a client right. Chance: the likeliest histogram, guessed by somebody who knows "
@@ -84,7 +84,7 @@ CLASS_MEANS = ReadingAttack(
 
 LONE_ROWS = ReadingAttack(
     name="lone_rows",
-    title="A row that is the only one of its class at a client",
+    title="A row that is the only one of its class",
     explanation=(
         "Where a client holds a single row of a class, the sum of that class is the row itself, picture and all. "
         "Success: the row, every number exact. Chance: naming one row of that class out of the pool of all rows."

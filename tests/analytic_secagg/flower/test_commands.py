@@ -10,15 +10,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from child_processes import wait_until
 from support.rehearsed import edit, is_wiped, state
 
+from analytic.learner import ClientRows, fit_pooled
+from analytic.model_files import load_model
 from analytic_secagg.__main__ import main as of_sites
+from analytic_secagg.commands.site import COMMANDS as OF_SITES
 from analytic_secagg.flower.__main__ import COMMANDS, main
+from analytic_secagg.flower.trial import app_settings
+from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.site.key_files import read_secret
+from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.source import read_rows
 from analytic_secagg.site.store import FILE
-from analytic_secagg.site_commands import COMMANDS as OF_SITES
 from analytic_secagg.trial import Trial
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -249,3 +256,25 @@ def test_ctrl_c_ends_a_rehearsal_without_a_trace(trial: Trial) -> None:
     assert sorted(path.name for path in log.parent.iterdir()) == ["progress.jsonl", "run.sqlite"]
     assert json.loads(log.read_text().splitlines()[-1])["round"] == "END"
     assert is_wiped(trial)
+
+
+def test_three_commands_lead_from_a_table_to_a_model_of_five_sites(tmp_path: Path) -> None:
+    """Columns of all sizes, some of which no common format holds, and rows without a target."""
+    rng = np.random.default_rng(0)
+    lines = [f"{rng.uniform(1e4, 9e4):.1f},{rng.uniform():.4f},{('yes', 'no', 'no', '')[n % 4]}" for n in range(80)]
+    table, folder = tmp_path / "heart.csv", tmp_path / "trial"
+    table.write_text("platelets,crp,ill\n" + "\n".join(lines))
+    assert of_sites(["schema", "draft", str(table), "--target", "ill", "--into", str(tmp_path)]) == 0
+    both = ["--columns", str(tmp_path / "columns.toml"), "--reading", str(tmp_path / "reading.toml")]
+    assert main(["trial", str(folder), "--data", str(table), *both, "--helpers", "0"]) == 0
+    assert main(["rehearse", str(folder)]) == 0
+    saved = load_model(folder / "server/models/rehearsal/model.safetensors")
+    roster = Roster.read(folder / "server/roster.toml")
+    learner = RunSettings.of(app_settings(folder / "app")).federation(roster).learner
+    rows = ClientRows.pool([read_rows(str(folder / f"site-{site}/rows.npz")) for site in range(1, 6)])
+    assert len(rows) == 48  # of 60 with a target a fifth is kept for judging
+    assert saved.learner.weights_bytes(saved.model) == learner.weights_bytes(fit_pooled(learner, rows))
+
+
+def test_a_table_of_a_trial_needs_its_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--data needs --columns" in printed_error(["trial", str(tmp_path / "new"), "--data", "heart.csv"], capsys)

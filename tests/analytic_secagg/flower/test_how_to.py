@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from analytic_secagg.__main__ import SECTIONS
+from analytic_secagg.commands.site import COMMANDS as OF_SITES
 from analytic_secagg.flower.__main__ import COMMANDS
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.server.server_file import ServerFile
@@ -16,7 +17,6 @@ from analytic_secagg.site.errors import REASONS, Refusal
 from analytic_secagg.site.key_files import write_secret
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site_file import SiteFile
-from analytic_secagg.site_commands import COMMANDS as OF_SITES
 from analytic_secagg.trial import Trial
 from simulations.__main__ import EXPERIMENTS
 

@@ -99,7 +99,7 @@ def test_flowers_own_simulation_trains_the_same_model(tmp_path: Path) -> None:
         (folder / "digits.py").write_text(source + SIMULATION, encoding="utf-8")
         environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
         command = [sys.executable, "digits.py"]
-        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=3000)
         assert done.returncode == 0, done.stderr
         found.append(np.load(folder / "model.npy"))
     assert_alike(*found)

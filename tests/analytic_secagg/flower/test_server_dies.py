@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,29 +36,45 @@ class KilledServerApps:
         self.deployment, self._settings, self.trial = deployment, settings, deployment.trial
         self._server = deployment.folder / "server"
 
-    def run(self, number: int = 0) -> tuple[list[str], str]:
-        """A run whose ServerApp is killed at a step, and the next one of its settings; the steps, and the folder."""
-        for party in self.trial.rows if "epsilon" in self._settings else ():
+    def run(self, *, dies: bool = False) -> list[str]:
+        """A run to its end; its steps, or those at which one ServerApp after the other was killed.
+
+        Args:
+            dies: whether each is killed, at the first save at which none was before, and another run is submitted.
+        """
+        for party in self._charged:
             renew_budget(self.trial, party)
-        (self._server / "steps").write_text("")
-        fault = self._server / "fault"
-        if number:
-            fault.write_text(f"{number} kill")
-        waits = {"join_seconds": 300.0, "round_seconds": 300.0}
-        runs = [self.deployment.submit(**self._settings, **waits)]
-        if number:
-            self.deployment.wait(lambda: not fault.exists(), f"the death of the ServerApp at step {number}", every=0.1)
-            runs.append(self.deployment.submit(**self._settings, **waits))
+        steps, died, fault = (self._server / name for name in ("steps", "died", "fault"))
+        steps.write_text("")
+        died.write_text("")
+        runs = list[str]()
+        if dies:
+            fault.write_text("each kill")
+            while not (found := died.read_text().splitlines()) or not found[-1].startswith("before saving ended"):
+                runs.append(self._submit())
+                self.deployment.wait(
+                    lambda: len(died.read_text().splitlines()) > len(found), f"a death after {found}", every=0.1
+                )
+                print(f"{len(found) + 1}: died {died.read_text().splitlines()[-1]}", flush=True)
+            fault.unlink()
+        runs.append(self._submit())
         assert self.deployment.wait_status(runs[-1]) == "finished:completed", self.deployment.progress(runs[0])[-9:]
         (output,) = (run for run in runs if (self.deployment.output(run) / "summary.json").exists())
         settings = {name.replace("_", "-"): value for name, value in self._settings.items()}
         own = {name: value for name, value in self._app().items() if name not in settings}
         assert is_right(self.deployment.output(output), self.trial, own | settings, self.trial.rows)
-        for party in self.trial.rows if "epsilon" in self._settings else ():
+        for party in self._charged:
             ledger = SiteFile.read(self.trial.site(party) / "site.toml").ledger
             assert ledger is not None
             assert len(ledger.releases) == 2, "paid once"
-        return (self._server / "steps").read_text().splitlines(), output
+        return (died if dies else steps).read_text().splitlines()
+
+    @property
+    def _charged(self) -> list[int]:
+        return list(self.trial.rows) if "epsilon" in self._settings else []
+
+    def _submit(self) -> str:
+        return self.deployment.submit(**self._settings, join_seconds=300.0, round_seconds=300.0)
 
     def _app(self) -> dict[str, Any]:
         from analytic_secagg.flower.trial import app_settings
@@ -86,20 +102,15 @@ def killed_server_apps(folder: Path, case: str) -> Iterator[KilledServerApps]:
         deployment.close()
 
 
-def dies_at(of: KilledServerApps, numbers: Sequence[int], steps: Sequence[str]) -> None:
-    for number in numbers:
-        of.run(number)
-        print(f"died at {number} of {len(steps)}, {steps[number - 1]}", flush=True)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_the_next_run_goes_on_at_whatever_save_the_serverapp_died(tmp_path: Path, case: str) -> None:
-    """``FLOWER_STEPS`` takes every so many of them alone."""
+def test_a_run_goes_on_although_its_serverapp_dies_at_every_save(tmp_path: Path, case: str) -> None:
+    """Right before and right after each, one death after the other in one run; each next one goes on."""
     with killed_server_apps(tmp_path / "trial", case) as of:
-        steps, _ = of.run()
-        saves = [number for number, step in enumerate(steps, start=1) if "saving" in step]
-        dies_at(of, saves[: -1 : int(os.environ.get("FLOWER_STEPS", "1"))], steps)
+        saves = [step for step in of.run() if "saving" in step]
+        died = of.run(dies=True)
+        assert set(saves[:-1]) <= set(died), "after the last one the run has ended"
+        print(f"{case}: {len(died)} deaths", flush=True)
 
 
 @pytest.mark.slow  # Flower counts the SuperNode that died as there for a minute

@@ -18,7 +18,7 @@ from analytic_secagg.flower.rehearsal import InProcessGrid
 from analytic_secagg.flower.wire import HEAVY_BYTES, GridTransport, pack, unpack
 from analytic_secagg.server.exchange import NoReply
 from analytic_secagg.server.server_file import SERVER_VARIABLE, ServerFile
-from analytic_secagg.site.errors import REASONS, Refusal, SiteFileError, UnreachableError, WireError
+from analytic_secagg.site.errors import Refusal, SiteFileError, UnreachableError, WireError
 from analytic_secagg.site.site_file import SITES_VARIABLE
 from analytic_secagg.trial import Trial
 
@@ -78,10 +78,7 @@ def received(grid: Answering) -> Any:
         (None, None),
         (pack(b"said"), b"said"),
         (RecordDict(), b""),
-        *[
-            (Error(code=int(refusal), reason="a node's own words"), NoReply(REASONS[refusal], may_return=False))
-            for refusal in Refusal
-        ],
+        *[(Error(code=int(refusal), reason="a node's own words"), NoReply.refused(refusal)) for refusal in Refusal],
         (Error(code=1, reason=""), NoReply("the node cannot load the app")),
         (Error(code=2, reason=""), NoReply("the app failed on the node")),
         (Error(code=3, reason=""), NoReply("no answer before the deadline", may_return=True)),

@@ -22,10 +22,11 @@ import pytest
 from support.pages import Browser, Page, browser, needs_chromium
 
 from analytic_secagg.__main__ import main
+from analytic_secagg.commands.demo import DemoOptions
 from analytic_secagg.datasets import bundled
 from analytic_secagg.errors import UsageError
 from analytic_secagg.local import command
-from analytic_secagg.local.command import DemoOptions, demonstration
+from analytic_secagg.local.command import demonstration
 from analytic_secagg.local.page import PageServer
 from analytic_secagg.local.watch import N_BATCHES
 from analytic_secagg.site.site_file import SiteFile

@@ -89,7 +89,7 @@ def is_closed(connection: ssl.SSLSocket) -> bool:
     ("sent", "reason"),
     [
         (b"\xff" * 8, "a frame has at most"),
-        ((MAX_BYTES + 1).to_bytes(8, "big"), f"a frame has at most 67108864 bytes, and one of {MAX_BYTES + 1} is"),
+        ((MAX_BYTES + 1).to_bytes(8, "big"), f"a frame has at most 1073741824 bytes, and one of {MAX_BYTES + 1} is"),
         (b"\0" * 7 + b"\3abc", "does not come apart"),
         (b"\0" * 8, "a frame of 3 parts is due, not of 0"),
     ],

@@ -23,7 +23,7 @@ from analytic_secagg.nvflare.executor import SITE_VARIABLE, SumExecutor
 from analytic_secagg.nvflare.wire import TaskTransport, answer_of, node_of, pack, unpack
 from analytic_secagg.server.exchange import NoReply
 from analytic_secagg.server.server_file import SERVER_VARIABLE
-from analytic_secagg.site.errors import REASONS, Refusal, RunSettingsError, UnreachableError, WireError
+from analytic_secagg.site.errors import Refusal, RunSettingsError, UnreachableError, WireError
 from analytic_secagg.site.messages import INVITE, STEP, read_messages, write_proposal
 from analytic_secagg.site.site_file import SITES_VARIABLE
 from analytic_secagg.trial import Trial
@@ -65,13 +65,13 @@ def test_a_site_answers_or_says_a_bland_code(trial: Trial, monkeypatch: pytest.M
     content = by_server(trial, INVITE, write_proposal(proposed))
     monkeypatch.delenv(SITES_VARIABLE, raising=False)
     monkeypatch.delenv(SITE_VARIABLE, raising=False)
-    assert answer_of(executed("site-2", INVITE, content)) == NoReply(REASONS[Refusal.FAILED])
+    assert answer_of(executed("site-2", INVITE, content)) == NoReply.refused(Refusal.FAILED)
     monkeypatch.setenv(SITES_VARIABLE, str(trial.folder))
     session, said = read_messages(unpack(executed("site-2", INVITE, content)))
     assert (session, list(said)) == (proposed.session, [2])
     monkeypatch.setenv(SITE_VARIABLE, str(trial.folder / "site-3" / "site.toml"))
     assert list(read_messages(unpack(executed("any", INVITE, content)))[1]) == [3]
-    assert answer_of(executed("any", INVITE, b"")) == NoReply(REASONS[Refusal.BAD_MESSAGE])
+    assert answer_of(executed("any", INVITE, b"")) == NoReply.refused(Refusal.BAD_MESSAGE)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_site_answers_or_says_a_bland_code(trial: Trial, monkeypatch: pytest.M
         (Shareable({"content": "no bytes"}), b""),
         (Shareable(), b""),
         ({"content": b"said"}, NoReply("its answer is no shareable")),
-        (pack(Refusal.DECLINED), NoReply(REASONS[Refusal.DECLINED])),
+        (pack(Refusal.DECLINED), NoReply.refused(Refusal.DECLINED)),
         (Shareable({"refusal": "words of a node"}), NoReply("it refuses with an unknown code")),
         (
             make_reply(ReturnCode.EXECUTION_EXCEPTION),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -221,8 +221,9 @@ def test_a_poisoned_vector_within_the_bounds_makes_no_model(
 def test_one_of_four_helpers_may_lie_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     liar, honest = 103, CommitteeHelper._sum
 
-    def lies(self: CommitteeHelper, place: int) -> bytes:
-        return bytes(len(honest(self, place))) if self.party == liar else honest(self, place)
+    def lies(self: CommitteeHelper, place: int) -> Iterator[memoryview]:
+        for part in honest(self, place):
+            yield memoryview(bytes(len(part))) if self.party == liar else part
 
     monkeypatch.setattr(CommitteeHelper, "_sum", lies)
     of_four = Trial.create(tmp_path / "of-four", bundled("digits"), n_sites=5, n_helpers=4)

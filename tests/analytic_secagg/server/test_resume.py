@@ -34,11 +34,11 @@ from support.rehearsed import (
 )
 
 from analytic_secagg.modes import MODES
-from analytic_secagg.server.run_store import FILE, NodeAddresses, RunStore
+from analytic_secagg.server.run_store import FILE, NodeAddresses, RunStore, StoppedRunError
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import folder_of
 from analytic_secagg.site.errors import DeploymentError, Refusal, RunSettingsError
-from analytic_secagg.site.messages import END, INVITE, STEP, read_messages
+from analytic_secagg.site.messages import CONTEXT, END, INVITE, STEP, read_messages
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.trial import Trial
 from secagg.errors import SecureSumError, TooFewSurvivorsError
@@ -60,6 +60,9 @@ RUNS: dict[str, dict[str, Any]] = {
 
 Watch = Callable[[int, str, bytes, Said], Said]
 
+STATE = Path("server", "models", "rehearsal", FILE)
+"""The run's state in a trial's folder."""
+
 
 def in_a_process(run: Callable[[], object], *, dies_at: int = 0, keep: Path | None = None) -> list[str]:
     """Run in a process of its own, which may be killed at a save of its state; return what was saved.
@@ -67,7 +70,7 @@ def in_a_process(run: Callable[[], object], *, dies_at: int = 0, keep: Path | No
     Args:
         run: what it does.
         dies_at: the number of the save, of which each counts twice, right before and right after it; 0 for none.
-        keep: a folder that gets a copy of the state after each save, named by its number.
+        keep: a folder that gets a copy of the trial at each save, named by its number: what a death there leaves.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -82,7 +85,7 @@ def in_a_process(run: Callable[[], object], *, dies_at: int = 0, keep: Path | No
                     saved.append(" ".join(sorted(records)))
                     os.write(writing, f"{saved[-1]}\n".encode())
                     if keep is not None:
-                        shutil.copy(store._path, keep / str(len(saved)))
+                        shutil.copytree(store._path.parents[3], keep / str(len(saved)))
                     if len(saved) == dies_at:
                         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -160,7 +163,7 @@ def check(trial: Trial, settings: Mapping[str, Any]) -> None:
         files = [SiteFile.read(trial.site(party) / "site.toml") for party in CLIENTS]
         assert [len(file.ledger.releases) for file in files if file.ledger] == [n_sums] * 5
     assert is_wiped(trial)
-    with closing(sqlite3.connect(trial.folder / "server" / "models" / "rehearsal" / FILE)) as state:
+    with closing(sqlite3.connect(trial.folder / STATE)) as state:
         assert {name for (name,) in state.execute("SELECT name FROM records")} == {"run", "ended"}
 
 
@@ -196,10 +199,13 @@ def test_a_run_goes_on_after_its_server_died_at_any_save(trial: Trial, seen: Wat
 
 
 def said_by(trial: Trial) -> Callable[..., Said]:
-    """A watch that writes down the types of the messages that parties send."""
+    """A watch that writes down the types of the messages that parties send in a sum.
+
+    Before it a helper announces a bare key, whose bytes are drawn and have no type.
+    """
 
     def hear(party: int, kind: str, content: bytes, said: Said) -> Said:
-        if not isinstance(said, Refusal):
+        if not isinstance(said, Refusal) and kind != CONTEXT:
             with (trial.folder / "said").open("a") as file:
                 for sender, message in read_messages(said)[1].items():
                     type_ = message_type(message)
@@ -221,43 +227,44 @@ OPENINGS = {"UNMASK_SHARES", "MASK_SUM", "SUM_HASHES"}
 """What takes masks off, or would with what the server has."""
 
 
-@pytest.mark.parametrize(
-    ("mode", "dies", "back"),
-    [
-        ("masked", 5, 2),  # shares were given for the survivors of one total
-        ("masked", 5, 0),
-        ("masked", 4, 2),  # survivors were signed, and no share was given
-        ("masked", 4, 1),
-        ("committee", 5, 0),  # sums of masks were given
-        ("committee", 4, 0),
-        ("committee", 3, 0),  # helpers signed survivors
-        ("committee", 2, 0),  # helpers opened their seeds
+SET_BACK = {
+    "masked": [
+        (5, 2),  # shares were given for the survivors of one total
+        (5, 0),
+        (4, 2),  # survivors were signed, and no share was given
+        (4, 1),
     ],
-)
-@pytest.mark.slow  # the server dies elsewhere than in the run before, once in some hundred times
-def test_a_server_that_is_set_back_opens_no_second_set_of_survivors(
-    trial: Trial, mode: str, dies: int, back: int
-) -> None:
+    "committee": [
+        (5, 0),  # sums of masks were given
+        (4, 0),
+        (3, 0),  # helpers signed survivors
+        (2, 0),  # helpers opened their seeds
+    ],
+}
+"""Right before which save of its session a server dies, and to which it is set back; 0 is before its first one."""
+
+
+@pytest.mark.parametrize("mode", SET_BACK)
+def test_a_server_that_is_set_back_opens_no_second_set_of_survivors(trial: Trial, tmp_path: Path, mode: str) -> None:
     """Its state is one of before, and it hides a site, so that it would ask for the masks of the other four."""
-    config, kept = run_config(mode=mode, **{"min-survivors": 3}), trial.folder / "kept"
-    kept.mkdir()
-    with as_it_was(trial):
-        saved = in_a_process(lambda: rehearse(trial.folder, config))
-    dies_at = number_of(saved, "session", dies, after=False)
-    back_to = number_of(saved, "session", back) if back else number_of(saved, "addresses", 2, after=False)
-    in_a_process(lambda: rehearse(trial.folder, config, hear=said_by(trial)), dies_at=dies_at, keep=kept)
-    assert bool(types(trial) & {"UNMASK_SHARES", "MASK_SUM"}) == (dies == 5), "that it had its one opening, or not"
-    shutil.copy(kept / str(back_to), trial.folder / "server" / "models" / "rehearsal" / FILE)
-    with pytest.raises((SecureSumError, DeploymentError)):
-        rehearse(trial.folder, config, hear=said_by(trial), is_gone=lambda party, kind: party == 5 and kind != END)
-    assert not types(trial) & OPENINGS
-    assert is_wiped(trial)
+    config, kept = run_config(mode=mode, **{"min-survivors": 3}), tmp_path / "kept"
+    saved = in_a_process(lambda: rehearse(trial.folder, config, hear=said_by(trial)), keep=kept)
+    for dies, back in SET_BACK[mode]:
+        dies_at = number_of(saved, "session", dies, after=False)
+        back_to = number_of(saved, "session", back) if back else number_of(saved, "addresses", 2, after=False)
+        shutil.rmtree(trial.folder)
+        shutil.copytree(kept / str(dies_at), trial.folder)
+        assert bool(types(trial) & {"UNMASK_SHARES", "MASK_SUM"}) == (dies == 5), "that it had its one opening, or not"
+        shutil.copy(kept / str(back_to) / STATE, trial.folder / STATE)
+        with pytest.raises((SecureSumError, DeploymentError)):
+            rehearse(trial.folder, config, hear=said_by(trial), is_gone=lambda party, kind: party == 5 and kind != END)
+        assert not types(trial) & OPENINGS
+        assert is_wiped(trial)
 
 
-def test_a_server_that_is_set_back_after_a_certified_failure_gets_no_total(trial: Trial) -> None:
+def test_a_server_that_is_set_back_after_a_certified_failure_gets_no_total(trial: Trial, tmp_path: Path) -> None:
     """Helpers signed that the sum failed, and its rows are free; so nothing of it may come out any more."""
-    config, kept = run_config(mode="committee", **{"min-survivors": 3}), trial.folder / "kept"
-    kept.mkdir()
+    config, kept = run_config(mode="committee", **{"min-survivors": 3}), tmp_path / "kept"
 
     def fails(party: int, kind: str) -> bool:
         return party > 2 and kind == STEP  # too few clients is what the server finds; helpers are at sites 1 and 2
@@ -270,7 +277,7 @@ def test_a_server_that_is_set_back_after_a_certified_failure_gets_no_total(trial
     assert [event["certified"] for event in events(trial) if event["event"] == "failure"] == [True]
     assert [site(trial, party).count_totals() for party in CLIENTS] == [(0, 0)] * 5
     back_to = number_of(saved, "session sum", 2)
-    shutil.copy(kept / str(back_to), trial.folder / "server" / "models" / "rehearsal" / FILE)
+    shutil.copy(kept / str(back_to) / STATE, trial.folder / STATE)
     with pytest.raises((SecureSumError, DeploymentError)):
         rehearse(trial.folder, config, hear=said_by(trial))
     assert not types(trial)
@@ -359,6 +366,9 @@ def test_a_site_that_misses_the_end_is_told_later(trial: Trial, mode: str, lost:
         rehearse(trial.folder, config, hear=hear, is_gone=lambda party, kind: (party, kind) == (4, END))
     assert events(trial)[-2] | {"seconds": 0} == {"seconds": 0, "event": "not told", "nodes": 1}
     assert [site(trial, party).count_totals()[0] for party in CLIENTS] == [0, 0, 0, 1, 0]
+    with pytest.raises(StoppedRunError, match=r"TooFewSurvivorsError.*begin another run, under another name"):
+        rehearse(trial.folder, config, is_gone=lambda party, kind: party == 4)
+    assert events(trial)[-2] | {"seconds": 0} == {"seconds": 0, "event": "not told", "nodes": 1}
     (models / "rehearsal").rename(models / "before")
     server = ServerFile.read(trial.folder / "server" / "server.toml")
     assert folder_of(config, server, "next") == models / "next", "it is a run by itself"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -160,10 +161,47 @@ def test_columns_without_a_deviation_have_a_profile(values: list[float]) -> None
     assert len(list(profile({"x": Profiled(values=np.array(values))}))) >= 2
 
 
+@pytest.mark.parametrize("codes", [(-8, -9), (-7, -8, -9), (-98, -99), (997, 998, 999), (8888, 9999)])
+def test_codes_beside_codes_are_refused(codes: tuple[int, ...], tmp_path: Path) -> None:
+    """As surveys have them: -8 for unknown, -9 for refused. None of them is a value that another one is near to."""
+    ages = [*np.random.default_rng(0).integers(20, 90, 60), *codes, *codes]
+    (tmp_path / "rows.csv").write_text("age,y\n" + "".join(f"{age},{n % 2}\n" for n, age in enumerate(ages)))
+    own = schema(tmp_path, '[columns.age]\nmissing = "flag"\n[columns.y]\nrole = "target"\n')
+    with pytest.raises(DataError, match=rf"column age holds {min(codes)} in 2 of"):
+        own.rows(tmp_path / "rows.csv")
+    as_missing = Reading(columns={"age": ColumnReading(missing=frozenset(map(str, codes)))})
+    assert own.rows(tmp_path / "rows.csv", as_missing).features[:, 1].sum() == 2 * len(codes)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (lambda own: own * 1.8 + 32, "100 rows from 9"),  # degrees Fahrenheit beside Celsius
+        (lambda own: own[:3] * 1.8 + 32, "3 rows from 9"),  # which hide one another
+        (lambda own: own[:2] * 10, "2 rows from 3"),  # without their decimal mark
+        (lambda own: own * 0 + 300, "300 (100 rows) lies"),
+    ],
+)
+def test_values_of_another_unit_are_seen(other: Callable[[np.ndarray], np.ndarray], said: str) -> None:
+    own = np.random.default_rng(0).normal(37, 0.4, 100).round(1)
+    (found,) = odd(np.concatenate([own, own + 0.05, other(own)]))
+    assert found.startswith(f"  look: {said}"), found
+
+
+def test_values_of_a_unit_that_is_many_times_another_one_are_seen() -> None:
+    """Cholesterol in mmol/l and mg/dl: the gap is smaller than the range, and much larger as a ratio."""
+    own = np.random.default_rng(0).normal(5.2, 0.9, 200).clip(3, 9)
+    (found,) = odd(np.concatenate([own, own[:90] * 38.67]))
+    assert "90 rows from" in found
+    assert "another unit perhaps" in found
+
+
 def test_several_codes_and_missing_values_are_seen() -> None:
     values = np.random.default_rng(0).uniform(50, 250, 100)
     values[:3], values[3:5], values[5] = -9, 9999, np.nan
     assert [line.split(" lies")[0] for line in odd(values)] == ["  look: -9 (3 rows)", "  look: 9999 (2 rows)"]
     grades = np.array([1.0, 2, 3, -9] * 10)
     assert [line.split(" lies")[0] for line in odd(grades)] == ["  look: -9 (10 rows)"]
+    assert [line.split(" lies")[0] for line in odd(np.array([1.0, 2, 9] * 10))] == ["  look: 9 (10 rows)"]
+    assert odd(np.array([1.0, -1.0] * 10)) == odd(np.array([0.0, 1, 2, 3, 4, 7] * 10)) == []
     assert list(profile({"x": Profiled(values=np.full(3, np.nan))}))[1] == "x: 3 missing"

@@ -16,7 +16,7 @@ from analytic_secagg.__main__ import main
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import Reading
 from analytic_secagg.site.schema_draft import draft
-from analytic_secagg.site.table import TableSchema
+from analytic_secagg.site.table import Column, TableSchema
 
 BY_HAND = {
     "a second line of units",
@@ -243,6 +243,11 @@ def test_a_first_row_that_holds_values_is_no_line_of_units(tmp_path: Path) -> No
         (["0123", "0456", "0789", "0999"], "numbers with zeros in front, codes perhaps"),
         ([*map(str, range(24)), "777"], "777 taken for missing"),
         ([*map(str, range(24)), "5000"], "5000 (1 rows) lies apart from all others"),
+        (["UNK", "1", "0"], "UNK taken for missing"),
+        (["II", "1", "2"], "numbers and words, two codings of one thing perhaps"),
+        (["Köln", "Bonn", "K√∂ln"], "letters of some categories are broken"),
+        (["Мьnchen", "Bonn"], "letters of some categories are broken"),
+        ([str(45000 + n) for n in (*range(25), 3)], "a spreadsheet's numbers of days perhaps"),
         (["20240131", "20231224"], "left out, dates written as numbers"),
         ([*map(str, range(24)), "90+"], "left out, 1 of its 30 rows have no number: they have a unit or a remark"),
         ([f"${n},200.5" for n in range(1, 9)], "left out, 30 of its 30 rows have no number: they have a unit"),
@@ -256,6 +261,45 @@ def test_what_a_person_should_look_at_is_said(column: list[str], said: str, tmp_
     table = "".join(f'"{cell}",{row}\n' for cell, row in zip(cells, ROWS.splitlines(), strict=True))
     (tmp_path / "rows.csv").write_text("x," + NAMES + table, encoding="utf-8")
     assert any(note.startswith(f"x: {said}") for note in draft(tmp_path / "rows.csv", "ill").notes)
+
+
+def test_a_value_that_is_known_with_the_target_alone_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A price that only sold items have; days of delay, of which late is made; an age is left in peace."""
+    rng = np.random.default_rng(0)
+    late, age = rng.integers(-9, 10, 80), rng.integers(20, 90, 80)
+    rows = [f"{one},{days},{'' if days < 1 else days * 7},{int(days > 0)}" for one, days in zip(age, late, strict=True)]
+    (tmp_path / "rows.csv").write_text("age,days,price,late\n" + "\n".join(rows))
+    assert main(["schema", "draft", str(tmp_path / "rows.csv"), "--target", "late", "--into", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "column days by itself tells 100% of the rows' classes" in said
+    assert "column price is missing by itself tells 100% of the rows' classes" in said
+    assert "column age by itself" not in said
+
+
+def test_rows_without_a_target_are_left_out_where_all_agreed(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(
+        "x,ill\n" + "".join(f"{n % 9}.5,{['yes', 'no', ''][n % 3]}\n" for n in range(30))
+    )
+    found = draft(tmp_path / "rows.csv", "ill")
+    assert 'missing = "leave out"' in found.schema
+    assert "ill: missing in 10 of 30 rows, which are left out; ask why it is" in found.notes
+    rows = drafted_rows(tmp_path / "rows.csv", "ill")
+    assert rows.features.ravel().tolist() == [n % 9 + 0.5 for n in range(30) if n % 3 != 2]
+    assert rows.targets.tolist() == [1 - n % 3 for n in range(30) if n % 3 != 2]
+    for role in ("feature", "weight"):
+        with pytest.raises(ValueError, match="only a target's"):
+            Column(role=role, missing="leave out")
+
+
+def test_a_class_of_few_rows_is_said_before_a_run_refuses_it(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(
+        "x,stage\n" + "".join(f"{n}.5,{'rare' if n < 6 else n % 2}\n" for n in range(60))
+    )
+    assert any(
+        "fewer than 10 rows each have rare, and a total" in one for one in draft(tmp_path / "rows.csv", "stage").notes
+    )
 
 
 @pytest.mark.parametrize("name", ["id", "Patient ID", "record_id", "Fall-Nr.", "MRN"])

@@ -4,6 +4,7 @@ contract.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -212,10 +213,10 @@ def test_where_every_helper_holds_seeds_of_its_own_a_lie_shifts_the_total_unnoti
     hand = begun(until=MessageType.SET_CERTIFICATE)
     helper, honest = hand.sessions[11], hand.sessions[11]._sum
 
-    def shifted(place: int) -> bytes:
-        lied = RingVector.from_bytes(LAYOUT, honest(place)).copy()
+    def shifted(place: int) -> Iterator[memoryview]:
+        lied = RingVector.from_bytes(LAYOUT, b"".join(honest(place)))
         lied.subtract(RingVector.encode(LAYOUT, np.full(LAYOUT.size, 3)))
-        return lied.to_bytes()
+        return lied.wire_pieces()
 
     helper._sum = shifted
     assert hand.finish().total.tobytes() == (sum(map(vector, CLIENTS)) + 3).tobytes()

@@ -185,7 +185,7 @@ def test_two_that_lie_alike_are_one_more_than_four_helpers_notice() -> None:
         hand = ByHand(parties, VECTORS)
         for helper in parties.helpers[:liars]:
             session = hand.sessions[helper]
-            session._sum = lambda place, honest=session._sum: bytes(LAYOUT.wire_bytes) if not place else honest(place)
+            session._sum = lambda place, honest=session._sum: honest(place) if place else [bytes(LAYOUT.wire_bytes)]
         if wrong:
             with pytest.raises(SecureSumError, match="beyond the public bound"):
                 hand.finish()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,17 @@ def test_a_swapped_context_makes_no_session(kind: Any) -> None:
 def test_a_signature_is_for_one_session_and_holder(kind: Any, change: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="not signed by key holder"):
         changed(signed(kind), **change)
+
+
+def test_a_signature_is_for_masked_vectors_or_for_clear_ones() -> None:
+    """Where both take the same parameters. Under masks a key holder asks no consent: it expects to see no total."""
+    layout = Layout.of([("s", 2, 2**47 - 1)])
+    session: dict[str, Any] = SESSION | {"layout": layout, "clients": (1, 2, 3, 4, 5)}
+    masked, plain = (encrypted(kind(**session), "ckks", identity=IDENTITY).protocol for kind in (MaskedSum, PlainSum))
+    assert masked.encoder.parameters == plain.encoder.parameters  # type: ignore[attr-defined]
+    for one, other in ((masked, plain), (plain, masked)):
+        with pytest.raises(ConfigurationError, match="not signed by key holder 6"):
+            replace(one, encoder=other.encoder)  # type: ignore[attr-defined,type-var,call-arg]
 
 
 @KINDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -201,9 +202,9 @@ class Watched(Encrypted):
 
     seen: ClassVar[list[bytes]] = []
 
-    def encode(self, vector: RingVector, config: Any) -> bytes:
-        self.seen.append(vector.to_bytes())
-        return Encrypted.encode(self, vector, config)
+    def encrypt(self, words: RingVector, config: Any) -> Iterable[bytes]:
+        self.seen.append(words.to_bytes())
+        return Encrypted.encrypt(self, words, config)
 
 
 def masked_vector(kind: str, vector: IntVector, seed: int = 0) -> bytes:

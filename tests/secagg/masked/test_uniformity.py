@@ -25,8 +25,8 @@ from scipy import stats
 from secagg import InsecureSeededEntropy, IntVector, Layout, MaskedSum, os_entropy, run_in_memory
 from secagg.in_memory import Envelope
 from secagg.masked.secrets import pairwise_seed, pairwise_sign
-from secagg.primitives.mask_stream import PIECE_BYTES, add_masks
-from secagg.ring import RingVector
+from secagg.primitives.mask_stream import add_masks
+from secagg.ring import PIECE_BYTES, RingVector
 from secagg.wire import HEADER_BYTES, MessageType, message_type
 
 ALPHA = 1e-6

@@ -17,7 +17,7 @@ from slow_symmetric import ctr_keystream, derive_key
 
 from secagg.primitives import known_answers
 from secagg.primitives.known_answers import _ANSWERS, wrong_answers
-from secagg.primitives.mask_stream import PIECE_BYTES
+from secagg.ring import PIECE_BYTES
 
 KEY = b"\1" * 32
 

@@ -17,8 +17,8 @@ from slow_symmetric import ctr_keystream, derive_key
 
 from secagg.layout import Layout, Segment
 from secagg.primitives import mask_stream
-from secagg.primitives.mask_stream import LONG_BYTES, PIECE_BYTES, STREAMS_AT_ONCE, add_masks
-from secagg.ring import RingVector
+from secagg.primitives.mask_stream import LONG_BYTES, STREAMS_AT_ONCE, add_masks
+from secagg.ring import PIECE_BYTES, RingVector
 
 DIGEST = bytes(range(32))
 WIDTH_BOUNDS = {1: 100, 2: 2**14, 3: 2**22, 4: 2**30, 5: 2**38, 6: 2**46, 7: 2**54, 8: 2**62}

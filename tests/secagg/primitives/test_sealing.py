@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.entropy import InsecureSeededEntropy, os_entropy
-from secagg.primitives.sealing import NONCE_BYTES, OVERHEAD_BYTES, SealBrokenError, open_sealed, seal
+from secagg.primitives.sealing import NONCE_BYTES, OVERHEAD_BYTES, SealBrokenError, open_sealed, seal, seal_parts
 
 keys = st.binary(min_size=32, max_size=32)
 KEY, PLAINTEXT, ASSOCIATED = bytes(range(32)), b"two shares", b"from 1 to 2"
@@ -71,3 +71,10 @@ def test_only_whole_keys_seal_and_open(size: int) -> None:
     sealed = seal(KEY, PLAINTEXT, ASSOCIATED, entropy=os_entropy)
     with pytest.raises(SealBrokenError):
         open_sealed(KEY[:size].ljust(size, b"x"), sealed, ASSOCIATED)
+
+
+def test_what_is_sealed_in_parts_is_what_is_sealed_whole() -> None:
+    """Also where a part is longer than a piece, or empty; so it opens with what opens the other."""
+    parts = [b"", bytes(range(256)) * 1025, b"end"]
+    sealed = b"".join(seal_parts(bytes(32), parts, b"bound", entropy=InsecureSeededEntropy(1)))
+    assert sealed == seal(bytes(32), b"".join(parts), b"bound", entropy=InsecureSeededEntropy(1))

@@ -84,9 +84,9 @@ def test_the_default_run_tries_every_attack_where_it_applies(report: Audit) -> N
         (Kind.TOTAL, 20), (Kind.MODEL, 20), (Kind.TOTAL, 5), (Kind.MODEL, 5),
     ]  # fmt: skip
     tried = {one.attack for one in report.results}
-    # the helpers' are of a committee, the key holder's of an encryption, and rows of digits enter the sum as they are
+    # one Gram is all that afl asks for, and rows of digits enter the sum as they are
     assert {one.name for one in report.attacks} - tried <= {
-        "all_sums", "raw_rows", "confirmation",
+        "all_sums", "raw_rows",
     }  # fmt: skip
     deciding = {one.attack for one in report.results if one.rule in (Rule.MUST_HIDE, Rule.MAY_BE_SEEN)}
     assert {one.name for one in report.attacks if one.works} >= deciding  # each won its own positive control
@@ -109,7 +109,12 @@ def test_the_correct_product_passes(report: Audit) -> None:
         assert any(sentence.startswith(beginning) for sentence in fine), beginning
     assert [one.epsilon for one in report.two_worlds] == [8.0]
     assert any("attacks won where nothing protects" in sentence for sentence in fine)
-    assert all(one.as_stated for one in report.coalitions)
+    exposed_by = {one.name: one.exposed_by for one in report.exposures if one.kind == Kind.MESSAGE}
+    assert exposed_by == {
+        "plain": "the server alone",
+        "masked": "the server and 14 of 20 clients",
+        "bfv": "the server and the key holder",
+    }
     assert any(one.exposure == "total of 5 clients" for one in report.results)
     assert ("total of 20 clients", False) in {(check.exposure, check.refused) for check in report.checks}
 
@@ -272,7 +277,7 @@ def test_the_table_can_be_read_from_the_page(report: Audit, page: str) -> None:
 def test_who_decides_reads_the_decision_first_and_what_it_takes_for_granted(report: Audit, page: str) -> None:
     assert page.index(DECISIONS[report.decision]) < page.index('id="matrix"')
     for _, sentence in sentences(report):
-        assert sentence in html.unescape(page)
+        assert all(line in html.unescape(page) for line in sentence.splitlines())
     assert page.index('id="matrix"') < page.index('id="assumptions"') < page.index('id="limitations"')
     assert "agreed on" in page
 
@@ -356,8 +361,8 @@ def test_one_command_leaves_a_decision_json_and_page(tmp_path: Path, capsys: pyt
     )
     code = main([
         "audit", "--data", str(tmp_path / "own.npz"), "--modes", "plain,masked", "--clients", "8", "--rows", "30",
-        "--cohorts", "2,9", "--attacks", "class_means,membership,collusion", "--epsilon", "none",
-        "--limit", "membership=none", "--coalitions", "4,5", "--format", "Q4.12", "--json", str(tmp_path / "out.json"),
+        "--cohorts", "2,9", "--attacks", "class_means,membership,unmasking", "--epsilon", "none",
+        "--limit", "membership=none", "--format", "Q4.12", "--json", str(tmp_path / "out.json"),
         "--html", str(tmp_path / "out.html"),
     ])  # fmt: skip
     output = capsys.readouterr()
@@ -366,8 +371,6 @@ def test_one_command_leaves_a_decision_json_and_page(tmp_path: Path, capsys: pyt
     jsonschema.validate(document, Audit.schema_of_report())
     assert document["settings"]["format"] == "Q4.12"
     assert document["rule"]["limits"]["membership"] is None
-    sizes = [int(found[1]) for one in document["coalitions"] if (found := re.search(r"(\d+) of 7", one["coalition"]))]
-    assert sizes == [4, 5]
     assert str(tmp_path) not in json.dumps(document)
     assert Page((tmp_path / "out.html").read_text()).pictures == []
     assert "audit of afl on own" in output.out

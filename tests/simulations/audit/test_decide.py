@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from analytic_secagg.datasets import Dataset, bundled
-from simulations.audit.attack import CoalitionScore, Limit
+from simulations.audit.attack import Limit
 from simulations.audit.decide import DecisionRule, Outcome, Result, Rule, Verdict, decided, verdict_of
 from simulations.audit.evaluate import Area, Score
 from simulations.audit.record import Audit
@@ -231,16 +231,8 @@ def test_nothing_audited_or_messages_in_the_clear_alone_are_not_decided(dataset:
     assert report(dataset, fine["control"], fine["seen"], fine["other"]).decision is Verdict.NOT_DECIDED
 
 
-def test_coalitions_and_parts_that_failed_decide_too(dataset: Dataset) -> None:
+def test_parts_that_failed_decide_too(dataset: Dataset) -> None:
     passed = report(dataset, result(Rule.MUST_HIDE, outcome=Outcome.NOTHING_FOUND))
-    opened = CoalitionScore(
-        mode="masked",
-        coalition="server and 2 of 7 clients",
-        members=2,
-        should_break=False,
-        score=Score(hits=1, trials=5, chance=0.01),
-    )
-    assert passed.model_copy(update={"coalitions": [opened]}).decision is Verdict.FAILED
     assert passed.model_copy(update={"failures": ["masked: no end"]}).decision is Verdict.NOT_DECIDED
 
 

@@ -18,7 +18,7 @@ from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Exposure, Kind
 from simulations.audit.knowledge import Knowledge, Known
 from simulations.audit.population import Truth
-from simulations.audit.view import SERVER_ALONE, Coalition, Reading
+from simulations.audit.view import Reading
 from simulations.audit.workbench import Bench
 
 
@@ -92,25 +92,21 @@ def vectors(bench: Bench) -> Mapping[PartyId, IntVector]:
 def test_a_message_is_read_as_its_bytes_are(bench: Bench, vectors: Mapping[PartyId, IntVector]) -> None:
     clear, masked = (bench.run(MODES[name], vectors) for name in ("plain", "masked"))
     seen = Exposure.of((clear,), 2)
-    assert (seen.kind, seen.coalition) == (Kind.MESSAGE, SERVER_ALONE)
+    assert seen.kind is Kind.MESSAGE
     assert np.array_equal(seen.read(), vectors[2])
     hidden = Exposure.of((masked,), 2).read()
     assert hidden is not None
     assert not np.array_equal(hidden, vectors[2])
-    unseen = Exposure.of((clear,), 2, coalition=Coalition(name="another client", parties=frozenset({3})))
+    unseen = Exposure.of((clear,), 99)
     assert unseen.read() is None
     assert unseen.reading is None
 
 
-def test_a_total_is_that_of_all_clients_outside_the_coalition(
-    bench: Bench, vectors: Mapping[PartyId, IntVector]
-) -> None:
+def test_a_total_is_that_of_all_clients(bench: Bench, vectors: Mapping[PartyId, IntVector]) -> None:
     recorded = bench.run(MODES["masked"], vectors)
     seen = Exposure.of((recorded,))
     assert seen.kind is Kind.TOTAL
     assert np.array_equal(seen.read(), sum(vectors.values()))
-    both = Exposure.of((recorded,), coalition=Coalition(name="both", server=True, parties=frozenset({1, 4})))
-    assert np.array_equal(both.read(), vectors[2] + vectors[3])
     several = Exposure.of((recorded, bench.run(MODES["plain"], {1: vectors[1], 2: vectors[2]})))
     assert several.kind is Kind.TOTALS
     assert np.array_equal(several.read(0), sum(vectors.values()))

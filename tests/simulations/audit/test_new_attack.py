@@ -52,7 +52,7 @@ class Eavesdropping(Attack):
 def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> frozenset[str]:
     """The stranger's file lies in the folder of attacks; nothing else knows of it."""
     (file,) = (path for folder in stranger.__path__ for path in Path(folder).glob("last_number.py"))
-    assert len(file.read_text().splitlines()) < 40
+    assert sum(bool(line.strip()) for line in file.read_text().splitlines()) <= 20
     shutil.copy(file, tmp_path)
     monkeypatch.setattr(attacks, "__path__", [*attacks.__path__, str(tmp_path)])
     found = {one.name: one for one in catalogue._found()}

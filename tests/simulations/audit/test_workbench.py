@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from support.benches import small_bench
 
+from analytic_secagg.modes import MODES
 from simulations.audit.workbench import give_memory_back
 
 PIECES, BYTES = 2000, 100_000
@@ -31,3 +35,14 @@ def test_other_systems_need_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("simulations.audit.workbench.sys.platform", system)
         monkeypatch.setattr("simulations.audit.workbench.ctypes.CDLL", None)
         give_memory_back()
+
+
+def test_one_client_may_hold_most_rows_of_a_class() -> None:
+    """An equal share of the bound for all would refuse it: tables of two classes could not be audited."""
+    bench = small_bench(1)
+    data = bench.population.dataset
+    one_class = replace(data, y_train=np.zeros_like(data.y_train))
+    narrow = bench.under(replace(bench.learner, max_rows=30), one_class)
+    cohort = dict(enumerate(np.split(narrow.population.candidates[:30], [20, 25]), start=1))
+    recorded = narrow.run(MODES["plain"], narrow.vectors(cohort))
+    assert (recorded.result.total == sum(narrow.vectors(cohort).values())).all()

@@ -21,6 +21,7 @@ from support.extras import needs
 
 from analytic_secagg.__main__ import SECTIONS
 from analytic_secagg.console.command_line import Listed
+from analytic_secagg.console.declaration import Command
 from analytic_secagg.console.process import EXIT_CODES
 from simulations.__main__ import EXPERIMENTS, main
 from simulations.audit import command as audit_command
@@ -126,7 +127,6 @@ WRONG = {
     "compare --epsilon 1 --ridge cv": "--ridge",
     "compare --epsilon 1 --ri 1": "--ri",
     "audit --attacks magic": "--attacks",
-    "audit --coalitions 7": "--coalitions",
     "audit --epsilon much": "--epsilon",
     "audit --limit rows=1": "--limit",
     "parameters --clients 10 --corruption 0.6 --dropout 0.6": "safely",
@@ -218,6 +218,7 @@ def test_every_command_has_help_with_examples_that_parse_and_exit_codes(
 ) -> None:
     loaded = listed.load()
     assert loaded.name == listed.name
+    assert not isinstance(loaded, Command) or callable(loaded.running())
     command = loaded.to_click()
     inner = list(command.commands.values()) if isinstance(command, click.Group) else [command]
     for one in inner:
@@ -247,7 +248,23 @@ HEAVY = ("numpy", "scipy", "flint", "pydantic", "rich", "matplotlib", "sklearn",
 """What the overview, its completion and a typing mistake need not wait for."""
 
 ONE_COMMAND = ("scipy.stats", "scipy.optimize", "matplotlib", "sklearn", "torch", "jinja2", "PIL", "flwr", "nvflare")
-"""What no command's help and no refusal of its options needs."""
+"""What no refusal of a command's needs."""
+
+ALL_HELP = (
+    *ONE_COMMAND,
+    "scipy.linalg",
+    "scipy.sparse",
+    "rich",
+    "simulations.compare.comparison",
+    "simulations.audit.audit",
+)
+"""What no command's help and no refusal of its options needs: what it computes with, and its tables."""
+
+OF_DEPLOYMENTS = (*ALL_HELP, "pydantic", "cryptography", "analytic.afl", "analytic_secagg.site.site")
+"""What none of a site's, a server's or an engine's commands needs for it: files and keys are read when it runs."""
+
+DEPLOYING = [one.name for section in SECTIONS.values() for one in section]
+EXPERIMENTING = [one.name for one in EXPERIMENTS]
 
 
 @pytest.mark.parametrize(
@@ -256,13 +273,9 @@ ONE_COMMAND = ("scipy.stats", "scipy.optimize", "matplotlib", "sklearn", "torch"
         ("--help", 0, HEAVY),
         ("--version", 0, HEAVY),
         ("comprae", 2, HEAVY),
-        ("flower --help", 0, ("matplotlib", "sklearn", "torch", "flwr", "nvflare")),
-        ("compare --help", 0, ONE_COMMAND),
-        ("compare --clinets 5", 2, ONE_COMMAND),
+        ("compare --clinets 5", 2, ALL_HELP),
         ("compare --data none.npz", 2, ONE_COMMAND),
-        ("audit --help", 0, ("matplotlib", "sklearn", "torch", "flwr", "nvflare")),
-        ("verify --help", 0, ONE_COMMAND),
-        ("check-site --help", 0, ("matplotlib", "sklearn", "torch", "flwr", "nvflare")),
+        ("check-site --serve site.toml", 2, OF_DEPLOYMENTS),
     ],
 )
 def test_help_and_refusals_load_what_they_need(words: str, code: int, absent: tuple[str, ...], tmp_path: Path) -> None:
@@ -273,6 +286,25 @@ def test_help_and_refusals_load_what_they_need(words: str, code: int, absent: tu
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (code, ""), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("commands", "absent"),
+    [
+        (EXPERIMENTING, tuple(one for one in ALL_HELP if one != "PIL")),  # features lists the images that it can read
+        (DEPLOYING, OF_DEPLOYMENTS),
+    ],
+)
+def test_no_help_loads_what_only_running_needs(commands: list[str], absent: tuple[str, ...]) -> None:
+    """By modules and not by seconds: one process prints the help of all of them, one after the other."""
+    program = (
+        "import sys; from simulations.__main__ import main; "
+        f"codes = [main([name, '--help']) for name in {commands}]; "
+        f"print(*sorted(set({absent}) & set(sys.modules)), *filter(None, codes), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "\n")
+    assert done.stdout.count("Usage: ") == len(commands)
 
 
 def test_completion_knows_commands_options_and_values() -> None:

@@ -55,11 +55,11 @@ def test_a_table_that_a_person_must_decide_on_says_what_and_how(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = np.random.default_rng(0)
-    rows = [[f"{value:.3f}", "yes" if value > 0 else "no"] for value in rng.normal(size=40)]
-    path = table(tmp_path / "own.csv", ["marker", "outcome"], [*rows, ["1.5", "NA"]])
+    rows = [[f"{value:.3f}", "yes" if value > 0 else "no", f"c{n}"] for n, value in enumerate(rng.normal(size=40))]
+    path = table(tmp_path / "own.csv", ["marker", "outcome", "case"], [*rows, ["1.5", "no", "Total"]])
     assert main(["compare", "--data", str(path), "--target", "outcome"]) == 2
     said = capsys.readouterr().err
-    assert "column outcome needs a value: it is missing in 1 of 41 rows" in said
+    assert "the last row says that it is a total" in said
     assert "analytic-secagg schema draft writes both down" in said
     for words in (["--columns", "schema.toml"], ["--target", "nothing"]):
         assert main(["compare", "--data", str(path), "--target", "outcome", *words]) == 2
@@ -102,3 +102,15 @@ def test_labels_as_floats_are_said_loudly(tmp_path: Path, capsys: pytest.Capture
     said = " ".join(capsys.readouterr().out.split())
     assert "WARNING: y_train holds floats and is taken for a real target, and its 3 different values" in said
     assert "30 of 150 rows are kept for testing" in said
+
+
+def test_figures_that_mean_nothing_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of four test rows, and worse than a constant; of enough rows and a model that learned something neither."""
+    few = ["compare", "--modes", "plain", "--clients", "2", "--partition", "iid", "--dataset"]
+    assert main([*few, "linnerud"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "WARNING: all figures are of 4 test rows, too few to tell learners or settings apart" in said
+    assert "WARNING: R2 of afl is below 0: who always says the mean is nearer" in said
+    assert main([*few, "diabetes"]) == 0
+    assert "R2 of afl" not in (said := capsys.readouterr().out)
+    assert "too few to tell" not in said

@@ -26,6 +26,7 @@ from analytic_secagg.learners import LEARNERS
 from analytic_secagg.privacy import PrivacyPlan
 from secagg import run_in_memory
 from secagg.dp import PrivacyError, calibrate
+from simulations.command_line.compare import COMMAND
 from simulations.compare import command
 from simulations.compare.build import build
 from simulations.compare.comparison import Comparison, Progress, compare
@@ -323,7 +324,7 @@ def asked_for(line: str, data: Dataset) -> list[Task]:
 
 def options(line: str) -> CompareOptions:
     """Return what ``tasks_of`` reads."""
-    return chosen(CompareOptions, command.COMMAND.to_click().make_context("compare", line.split()).params)
+    return chosen(CompareOptions, COMMAND.to_click().make_context("compare", line.split()).params)
 
 
 def test_arguments_of_exact_runs_reach_the_private_ones(digits: Dataset) -> None:

@@ -15,7 +15,7 @@ from benchmarks.command import COMMAND as BENCH
 from simulations.__main__ import EXPERIMENTS
 
 ROOT = Path(__file__).resolve().parents[3]
-PUBLISHED = {"compare": "compare-9.json", "audit": "audit-4.json"}
+PUBLISHED = {"compare": "compare-9.json", "audit": "audit-5.json"}
 WORDS = ("title", "description", "default", "$schema", "$id", "$defs")
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 KEYWORDS = {"array": ("items", "minItems"), "object": ("additionalProperties",), "number": BOUNDS, "integer": BOUNDS}

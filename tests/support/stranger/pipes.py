@@ -19,7 +19,7 @@ from analytic_secagg.server.exchange import NodeId, NoReply, Transport
 from analytic_secagg.server.run_settings import overrides, template_settings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import train
-from analytic_secagg.site.errors import REASONS, Refusal
+from analytic_secagg.site.errors import Refusal
 from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.site_file import SiteFile
 
@@ -61,7 +61,7 @@ class PipeTransport(Transport):
                 while self._asked[node] and connection.poll():
                     refusal, said = connection.recv_bytes(), connection.recv_bytes()
                     self._answers[self._asked[node].popleft()] = (
-                        NoReply(REASONS[Refusal(int(refusal))]) if refusal else said
+                        NoReply.refused(Refusal(int(refusal))) if refusal else said
                     )
             except (OSError, EOFError):
                 self._lose(node)

@@ -138,7 +138,8 @@ class VeiledClient(Party, Stored[Spoken]):
         if self._kept.has_spoken:
             raise LocalProtocolError("one session sends one vector")
         config, seed = self._config, self._entropy(32)
-        vector = RingVector.encode(config.layout, resolve(config.layout, self._client_input, len(config.clients)))
+        integers = resolve(config.layout, self._client_input, len(config.clients))
+        vector = RingVector.encode(config.layout, integers)
         add_masks(vector, [(seed, 1)], config.digest)
         self._kept.has_spoken = True
         return self._seal_message(
@@ -196,7 +197,7 @@ class VeiledServer(ServerRounds[VeiledState]):
         with self._taking() as round_:
             payload = bytes(self._due(round_, sender, message).payload)
             if round_.answer is MessageType.MASK_SUM:
-                self._kept.sum.words.subtract(RingVector.from_bytes(self._config.layout, payload))
+                self._kept.sum.words.subtract_bytes(payload)
             else:
                 self._kept.sum.add(payload[BOX_BYTES:], peer=sender)
                 self._kept.keys[sender] = payload[:BOX_BYTES]

@@ -5,20 +5,16 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from analytic_secagg.modes import MODES, Mode
-from secagg.config import free_numbers
+from analytic_secagg.modes import Mode
 from secagg.encoder import EncodedSum
 from secagg.encryption.adversary import NoiseOfSum
 from secagg.encryption.encrypted import Encrypted
 from secagg.layout import IntVector
 from secagg.ring import RingVector
 from secagg.wire import MessageType
-from simulations.audit.attack import PROBE, Attack, Expectation, Outcome, attacked
+from simulations.audit.attack import PROBE, Attack, Expectation, Outcome
 from simulations.audit.evaluate import Score
-from simulations.audit.exposure import Exposure
-from simulations.audit.knowledge import Known
-from simulations.audit.population import Truth
-from simulations.audit.view import Coalition, SumView
+from simulations.audit.view import RecordedSum
 from simulations.audit.workbench import Bench
 
 LEVEL = 0.01
@@ -39,7 +35,6 @@ class Confirmation(Attack):
         "it in the noise of up to twelve sums that it decrypts. Success: the noise confirms the guess. Chance: a "
         "guess is confirmed by accident in one of a hundred cases at most."
     )
-    if_open = "the noise of a CKKS sum confirms a guess; BFV and masks prevent it"
 
     def expected(self, mode: Mode | None) -> Expectation | None:
         """It applies where a key holder sees the total, and must fail unless the mode says otherwise."""
@@ -55,38 +50,23 @@ class Confirmation(Attack):
         for _ in range(trials):
             cohort = bench.cohort(2)
             vectors = bench.vectors(cohort)
-            holder = Coalition(name="key holder", parties=frozenset({next(free_numbers(tuple(cohort)))}))
             n_sums = min(SUMS, -(-SUMS * ENTRIES // bench.layout.size))
-            sums = tuple(bench.run(mode, vectors) for _ in range(n_sums))
-            known = bench.known({party: (one, one) for party, one in vectors.items()})
-            truth = bench.truth(np.concatenate(list(cohort.values())), sums[-1].released().total)
-            scores.append(attacked(self, Exposure.of(sums, coalition=holder), known, truth, bench.rng))
+            sums = [bench.run(mode, vectors) for _ in range(n_sums)]
+            leanings = np.array([_leanings(one, list(vectors.values())) for one in sums])
+            found = [bool(stats.norm.sf(one) < LEVEL) for one in leanings.sum(axis=0) / len(leanings) ** 0.5]
+            scores.append(Score(hits=sum(found), trials=len(found), chance=LEVEL))
         return Outcome(score=Score.pooled(scores))
-
-    def control(self, bench: Bench, trials: int) -> Score | None:
-        """Ask the noise of CKKS sums, which gives guesses away."""
-        return self.play(bench, MODES["ckks"], 10).score
-
-    def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> list[bool]:
-        """Whether the noise of all sums together leans towards each of the vectors that it was handed."""
-        vectors = [vector for vector, _ in known.worlds.values()]
-        leanings = np.array([_leanings(one, vectors) for one in seen.sums])
-        return [bool(stats.norm.sf(one) < LEVEL) for one in leanings.sum(axis=0) / len(leanings) ** 0.5]
-
-    def score(self, guess: list[bool], truth: Truth, rng: np.random.Generator) -> Score:
-        """One trial a client."""
-        return Score(hits=sum(guess), trials=len(guess), chance=LEVEL)
 
 
 ATTACK = Confirmation()
 
 
-def _leanings(one: SumView, vectors: list[IntVector]) -> list[float]:
+def _leanings(one: RecordedSum, vectors: list[IntVector]) -> list[float]:
     """How far the noise of what the key holder was asked to decrypt leans towards each of some vectors."""
     protocol = one.protocol
     assert isinstance(protocol, EncodedSum)
     assert isinstance(protocol.encoder, Encrypted)
-    ((_, request),) = one.knowledge.payloads(MessageType.DECRYPTION_REQUEST)
-    cipher, (secrets,) = protocol.encoder.cipher(protocol), one.secrets.values()
+    ((_, request),) = one.seen.knowledge.payloads(MessageType.DECRYPTION_REQUEST)
+    cipher, (secrets,) = protocol.encoder.cipher(protocol), one.parties.secrets.values()
     noise = NoiseOfSum(cipher, request[-cipher.upload_bytes :], secrets.decryption)
-    return [noise.leaning(RingVector.encode(one.layout, vector)) for vector in vectors]
+    return [noise.leaning(RingVector.encode(protocol.layout, vector)) for vector in vectors]

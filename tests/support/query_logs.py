@@ -41,7 +41,6 @@ class QueryLogDifferencing(Attack):
     """A server that makes further totals of the same rows, against sites that remember the earlier ones."""
 
     name = "query_log_differencing"
-    former_name = "journal_differencing"
     title = "One client, from further totals of the same rows, where sites keep query logs"
     explanation = (
         "The server makes a sum, and a further one in which it calls the target lost, once of the same learner and "
