@@ -43,12 +43,14 @@ class Finding:
         attack: its name.
         exposure: what it read: the messages of a mode, or a total.
         outcome: whether it learnt something.
-        found: its score in words.
+        said: the report's own word for that.
+        found: its score in words, beside the owner's limit.
     """
 
     attack: str
     exposure: str
     outcome: Outcome
+    said: str
     found: str
 
 
@@ -61,6 +63,7 @@ class AuditResult:
         plan_sha256: digest of the plan's file that it was made for; None for no plan.
         code: the code that ran.
         data_sha256: digest of the rows.
+        n_features: columns of a row.
         settings: by the names that a plan may fix, the decision ``rule`` among them.
         learner: the names of ``LEARNER`` with the audited learner's values.
         run_weights: digest of the weights of the finished run whose totals and model were attacked; None where they
@@ -74,6 +77,7 @@ class AuditResult:
     plan_sha256: str | None
     code: CodeVersion
     data_sha256: str
+    n_features: int
     settings: Mapping[str, Any]
     learner: Mapping[str, Any]
     run_weights: str | None
@@ -107,10 +111,11 @@ class AuditResult:
             plan_sha256=report.plan_sha256,
             code=CodeVersion(report.code.version, report.code.sha256),
             data_sha256=report.dataset.sha256,
+            n_features=report.dataset.features,
             settings={**report.settings, "rule": report.rule.model_dump()},
             learner={name: stated.get(name, default) for name, default in LEARNER.items()},
             run_weights=None if report.run is None else report.run.weights_sha256,
-            findings=tuple(one.finding for one in report.results),
+            findings=tuple(one.finding(report.limit_of(one)) for one in report.results),
             decision=report.decision,
             problems=tuple(report.contradictions()),
         )
@@ -152,6 +157,7 @@ class _Code(_Part):
 
 class _Data(_Part):
     sha256: str
+    features: int
 
 
 class _Run(_Part):
@@ -192,14 +198,18 @@ class _Result(_Part):
     noticed: float | None
     value: float | None
 
-    @property
-    def finding(self) -> Finding:
+    def finding(self, limit: float | None) -> Finding:
+        """Return it with its outcome for a hypothesis, and its numbers in words."""
         words = "not tried to its end"
-        if self.hits is not None and self.chance is not None:
+        if self.trials == 0:
+            words = "nothing to look for"
+        elif self.hits is not None and self.chance is not None:
             words = f"right {self.hits} of {self.trials} times, guessing {self.chance:.2g}"
             words += "" if self.noticed is None else f"; would have noticed {self.noticed:.2g}"
+        if self.value is not None and limit is not None:
+            words += f"; {self.value:.2g}, and the limit is {limit:.2g}"
         outcome = _OUTCOMES.get(self.outcome, "not decided")
-        return Finding(attack=self.attack, exposure=self.exposure, outcome=outcome, found=words)
+        return Finding(attack=self.attack, exposure=self.exposure, outcome=outcome, said=self.outcome, found=words)
 
     def follows(self, rule: _Rule, n_hidden: int, limit_name: str | None) -> bool:
         """Whether the outcome is one that its own numbers can give."""
@@ -233,6 +243,11 @@ class _Report(_Part):
     two_worlds: list[_TwoWorlds]
     failures: list[str]
     decision: Literal["passed", "failed", "not decided"]
+
+    def limit_of(self, result: _Result) -> float | None:
+        """The owner's limit of what an attack learns from something that may be seen; None where there is none."""
+        names = {one.name: one.limit for one in self.attacks}
+        return self.rule.limits.get(names.get(result.attack) or "") if result.rule == "may be seen" else None
 
     @property
     def _follows(self) -> Literal["passed", "failed", "not decided"]:

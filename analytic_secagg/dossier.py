@@ -105,8 +105,17 @@ class Evidence:
 
     @cached_property
     def audit(self) -> AuditResult | None:
-        """The audit's report."""
-        return AuditResult.from_text(self.files[AUDIT].decode(errors="replace")) if AUDIT in self.files else None
+        """The audit's report, of rows with as many columns as the run's."""
+        if AUDIT not in self.files:
+            return None
+        audit = AuditResult.from_text(self.files[AUDIT].decode(errors="replace"))
+        own = self.run.said["settings"]["n_features"]
+        if audit.n_features != own:
+            raise PlanError(
+                f"the audit must be of rows like the run's, which have {own} features, and its rows have "
+                f"{audit.n_features}: audit rows of this federation"
+            )
+        return audit
 
     @cached_property
     def decision(self) -> Mapping[str, Any] | None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from simulations.audit.attack import MASKED, Limit
-from simulations.audit.catalogue import find_attack
+from simulations.audit.catalogue import NAMES, find_attack
 from simulations.audit.decide import Outcome, Result, Rule, Verdict
 from simulations.audit.exposure import Kind
 from simulations.audit.record import Audit
@@ -23,15 +23,24 @@ MARKS = {Verdict.PASSED: Mark.FINE, Verdict.FAILED: Mark.WRONG, Verdict.NOT_DECI
 DECISIONS = {
     Verdict.PASSED: "Passed: nothing leaked that must be hidden, and no total or model shows more than its limit.",
     Verdict.FAILED: "Failed: something leaks that must be hidden, or a total or a model shows more than its limit.",
-    Verdict.NOT_DECIDED: "Not decided: nothing is known to be wrong, and the lines marked ! leave a question open.",
+    Verdict.NOT_DECIDED: "Not decided: no leak is known, and the lines marked ! or ✗ leave a question open.",
 }
 
 BAD = (Outcome.LEAK, Outcome.OVER)
 
 
+def decision(audit: Audit) -> str:
+    """Return the decision in words, and what it is not about: attacks that were not chosen."""
+    tried = {one.name for one in audit.attacks}
+    left_out = [name for name in NAMES if name not in tried]
+    words = f" It is about the chosen attacks alone; {', '.join(left_out)} were left out." if left_out else ""
+    return DECISIONS[audit.decision] + words
+
+
 def sentences(audit: Audit) -> list[Finding]:
     """Return what is learnt from messages, from the total and from the model, one finding each; then what else is."""
     return [
+        *_about_two_sites(audit),
         *_about_messages(audit),
         *_about_seen(audit),
         *_about_noise(audit),
@@ -39,6 +48,15 @@ def sentences(audit: Audit) -> list[Finding]:
         *_about_controls(audit),
         *_about_what_is_known(audit),
     ]
+
+
+def _about_two_sites(audit: Audit) -> Iterator[Finding]:
+    if audit.settings.clients == 2:
+        yield (
+            Mark.WRONG,
+            "Two sites: each takes its own sums off the total and has the other's, exactly and in every mode. Take "
+            "three or more.",
+        )
 
 
 # Messages
@@ -54,11 +72,15 @@ def _about_messages(audit: Audit) -> Iterator[Finding]:
         what = "; ".join(f"{one.exposure}: {_title(one)} ({_tries(one)})" for one in leaks)
         yield Mark.WRONG, f"Messages: what must be hidden is not: {what}. Do not use this; report it to the authors."
     elif undecided:
-        what = "; ".join(f"{one.exposure}: {_title(one)}" for one in undecided)
+        failed = [one for one in undecided if one.score is None]
+        what = "; ".join(
+            f"{one.exposure}: {_title(one)}{' (could not be tried: see ✗)' * (one in failed)}" for one in undecided
+        )
+        advice = "" if len(failed) == len(undecided) else " Run more --sessions and --trials."
         yield (
             Mark.NOTICE,
-            f"Messages ({names}): no leak was found, but {len(undecided)} of {len(hidden)} attacks would have missed "
-            f"one, or do not work on these rows: {what}. Run more --sessions and --trials.",
+            f"Messages ({names}): no leak was found, but {len(undecided)} of {len(hidden)} attacks could not be tried, "
+            f"would have missed one, or do not work on these rows: {what}.{advice}",
         )
     elif hidden:
         weakest = max(one.noticed or 1.0 for one in hidden)
@@ -102,8 +124,10 @@ def _of_exposure(audit: Audit, name: str, rows: int, results: Sequence[Result]) 
     else:
         rebuilt = any(one.hits for one in results if one.limit_name == Limit.REBUILT_ROWS)
         mark, words = Mark.NOTICE if rebuilt else Mark.FINE, "within the stated limits."
-    if any(check.exposure == name and check.refused for check in audit.checks):
-        words += " A server with the standard disclosure checks does not release it."
+    for check in audit.checks:
+        if check.exposure == name and check.refused:
+            mark = Mark.NOTICE if mark is Mark.FINE else mark
+            words += f" A server with the standard disclosure checks does not release it: {'; '.join(check.findings)}."
     return mark, "\n".join([f"{name[0].upper()}{name[1:]} ({rows} rows): {words}", *lines])
 
 
@@ -304,7 +328,7 @@ def cell_words(one: Result) -> CellWords:
 
 def print_audit(audit: Audit, console: Console) -> None:
     """Print the decision and the sentences, then what each attack learnt."""
-    console.print(DECISIONS[audit.decision], style="bold")
+    console.print(decision(audit), style="bold")
     for mark, sentence in sentences(audit):
         first, *more = sentence.splitlines()
         console.print(f"{'✓' if mark is Mark.FINE else '✗' if mark is Mark.WRONG else '!'} {first}", markup=False)

@@ -12,7 +12,7 @@ from simulations.audit.catalogue import find_attack
 from simulations.audit.decide import ExposureRecord, Outcome, Rule
 from simulations.audit.exposure import Kind
 from simulations.audit.record import Audit
-from simulations.report.audit_findings import DECISIONS, MARKS, cell_words, sentences
+from simulations.report.audit_findings import MARKS, cell_words, decision, sentences
 from simulations.report.page import render
 from simulations.report.plots import Line, LineChart
 
@@ -37,7 +37,7 @@ def to_html(audit: Audit) -> str:
         + (", a finished run" * bool(audit.run)),
         audit=audit,
         settings=audit.settings,
-        decision=DECISIONS[audit.decision],
+        decision=decision(audit),
         decision_css=MARKS[audit.decision].css,
         sentences=[(mark.css, sentence) for mark, sentence in sentences(audit)],
         columns=[(one.name, _column_title(one)) for one in audit.exposures],
@@ -98,7 +98,7 @@ def assumptions(audit: Audit) -> Iterator[str]:
     yield words
     second = next((one for one in audit.results if one.attack == "differencing" and one.rule is Rule.KNOWN), None)
     words = "Sites keep query logs, and refuse a second total from which one site could be computed."
-    if second is not None:
+    if second is not None and second.trials:
         words += f" Without them two or three totals show a site ({second.hits} of {second.trials} tries)."
     yield words
     hiding = {one.exposure for one in audit.results if one.rule is Rule.MUST_HIDE}

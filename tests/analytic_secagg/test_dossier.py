@@ -99,7 +99,7 @@ def audit(plan: str, **outcomes: str) -> dict[str, Any]:
         "date": "2025-01-01",
         "code": code_version()._asdict(),
         "plan_sha256": hashlib.sha256(plan.encode()).hexdigest(),
-        "dataset": {"sha256": PLAN.data_sha256},
+        "dataset": {"sha256": PLAN.data_sha256, "features": 64},
         "settings": OF_AUDIT,
         "run": None,
         "rule": PLAN.rule,
@@ -143,6 +143,14 @@ def sources(ran: Trial, tmp_path: Path) -> Sources:
         audit=tmp_path / "audit.json",
         plan=tmp_path / "plan.json",
     )
+
+
+def test_an_audit_of_other_columns_is_refused(ran: Trial, sources: Sources, tmp_path: Path) -> None:
+    """Without a plan nothing else ties a report to the run, and its table would stand in the annexes."""
+    own = {"sha256": PLAN.data_sha256, "features": 15}
+    sources.audit.write_text(json.dumps(audit(SIGNED) | {"dataset": own, "plan_sha256": None}))
+    with pytest.raises(DossierError, match="the run's, which have 64 features, and its rows have 15"):
+        replace(sources, plan=None).write(tmp_path / "dossier", identity_of(ran))
 
 
 def files_of(folder: Path) -> Iterator[Path]:
@@ -705,7 +713,10 @@ REPORTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no controls": ({"attacks": [{**WORKS, "works": None}]}, "no attack of the report won where it must"),
     "a part that failed": ({"failures": ["masked: no end"]}, "parts that failed: masked: no end"),
-    "other rows": ({"dataset": {"sha256": OTHER_DATA.data_sha256}}, "is about data 0d5cc353d1228906, and the audit"),
+    "other rows": (
+        {"dataset": {"sha256": OTHER_DATA.data_sha256, "features": 64}},
+        "is about data 0d5cc353d1228906, and the audit",
+    ),
     "other code": ({"code": OLD}, "and the audit is of version 0.0.9, code 0000000000000000"),
     "other code of the same version": ({"code": {**OLD, "version": code_version().version}}, "the plan is about"),
     "no plan": ({"plan_sha256": None}, "the report was made for no plan, and this is the plan"),
