@@ -17,10 +17,10 @@ from analytic_secagg.datasets import bundled
 from analytic_secagg.flower.__main__ import main as flower
 from analytic_secagg.nvflare.__main__ import main as nvflare
 from analytic_secagg.server.run_store import RunStore
-from analytic_secagg.site.errors import Refusal
+from analytic_secagg.site.errors import Refusal, UnreachableError
 from analytic_secagg.site.messages import INVITE, STEP
 from analytic_secagg.site.roster import Roster
-from analytic_secagg.trial import OPEN, Trial
+from analytic_secagg.trial import FIRST_HELPER, OPEN, Trial
 from secagg.errors import TooFewSurvivorsError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "runbook.md"
@@ -56,10 +56,13 @@ def test_the_page_has_a_section_for_each_thing_that_is_gone() -> None:
     ]
 
 
-def test_the_server_died(here: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_server_died(here: Trial, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Three sites stay away once all have signed who survives; with all of them the same rows are free under masks."""
     abandon, inspect = commands_of("The server died")
-    assert main(abandon) == 2, "there is no such run"
+    models = here.folder / "server" / "models"
+    with monkeypatch.context() as at_the_server:
+        at_the_server.chdir(models.parent)
+        assert main(abandon) == 2, "there is no such run"
     came = Counter[int]()
 
     def hear(party: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
@@ -71,10 +74,10 @@ def test_the_server_died(here: Trial, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(inspect) == 0
     assert f"ok   client {SITE}: its rows are in 1 totals" in capsys.readouterr().out
     assert not is_wiped(here)
+    (models / "rehearsal").rename(models / "run-1")
+    monkeypatch.chdir(models.parent)
     assert main(abandon) == 0
     assert main(abandon) == 0, "a second time changes nothing"
-    models = here.folder / "server" / "models"
-    (models / "rehearsal").rename(models / "given-up")
     rehearse(here.folder, run_config())
     assert is_wiped(here)
     assert RunStore.left(models) == []
@@ -109,18 +112,29 @@ def test_a_disk_is_full(here: Trial, capsys: pytest.CaptureFixture[str]) -> None
         rehearse(here.folder, run_config())
 
 
-def test_a_key_is_lost(here: Trial, capsys: pytest.CaptureFixture[str]) -> None:
-    identity, roster, check, epoch = commands_of("A key is lost")
+@pytest.mark.parametrize(("role", "key"), [("client", "identity.key"), ("helper", "helper.key")])
+def test_a_key_is_lost(here: Trial, capsys: pytest.CaptureFixture[str], role: str, key: str) -> None:
+    """The server knows a sealing key of a later epoch, which the lost key of the helper signed."""
+    identity, epoch, roster, check = commands_of("A key is lost")
+    assert main(["epoch", "site.toml", "--number", "7"]) == 0
+    config, models = run_config(mode="committee"), here.folder / "server" / "models"
+    with pytest.raises(UnreachableError):
+        rehearse(here.folder, config, is_gone=lambda party, kind: kind == INVITE)
+    (models / "rehearsal").rename(models / "before")
     assert main(identity) == 0
-    public = capsys.readouterr().out.strip()
-    (here.site(SITE) / "identity.key").unlink()
-    old = Roster.read(Path("roster.toml")).clients[SITE].hex()
+    public = capsys.readouterr().out.splitlines()[-1]
+    (here.site(SITE) / key).unlink()
+    before = Roster.read(Path("roster.toml"))
+    old = (before.clients[SITE] if role == "client" else before.beside["helpers"][FIRST_HELPER]).hex()
     for path in here.folder.rglob("roster.toml"):
         path.write_text(path.read_text().replace(old, public))
     assert main(check) == 2
-    edit(here, SITE, ('"identity.key"', '"identity-2.key"'))
-    assert (main(roster), main(check), main(epoch)) == (0, 0, 0)
-    rehearse(here.folder, run_config(mode="committee"))
+    edit(here, SITE, (f'"{key}"', '"identity-2.key"'))
+    if role == "helper":
+        assert main(check) == 2, "its epoch is of the lost key"
+        assert main(epoch) == 0
+    assert (main(roster), main(check)) == (0, 0)
+    rehearse(here.folder, config)
     assert main(identity) == 2, "a second time it replaces nothing"
 
 
