@@ -7,7 +7,7 @@ is exact. Before that x is clipped to [-2^exponent, 2^exponent], and clipped num
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any, Literal, get_args
@@ -296,7 +296,7 @@ def encode(
             with np.errstate(all="ignore"):  # what is not finite is refused below
                 numbers -= earlier[place]
         if not -clip <= numbers.min() <= numbers.max() <= clip:  # of NaN all is false
-            clipped += _clip(numbers, clip, name)
+            clipped += _clip(numbers, clip, name, lambda: _difference(flat, earlier))
         if draws is None:
             numbers *= factor
             out[place] = np.rint(numbers, out=numbers).astype(np.int64)
@@ -316,21 +316,28 @@ def encode(
     return clipped
 
 
-def _clip(numbers: FloatArray, clip: float, name: str) -> int:
+def _difference(values: NDArray[Any], earlier: NDArray[Any] | None) -> FloatArray:
+    with np.errstate(all="ignore"):
+        return values.astype(np.float64) - (0.0 if earlier is None else earlier)
+
+
+def _clip(numbers: FloatArray, clip: float, name: str, whole: Callable[[], FloatArray]) -> int:
     """Clip numbers in place and return how many were beyond the clip.
 
     Args:
         numbers: part of an array.
         clip: largest absolute value.
-        name: of the array, for the error.
+        name: of the array; with ``whole`` for the error.
+        whole: returns the array.
 
     Raises:
         InvalidVectorError: a number is NaN or infinite.
     """
     if not np.isfinite(numbers).all():
+        bad = ~np.isfinite(whole())
         raise InvalidVectorError(
-            f"{name!r}: numbers are NaN or infinite, and a mean over them would be so for everybody; nothing was sent. "
-            "Repair the model, or leave this client out of the round"
+            f"{name!r}: {np.count_nonzero(bad)} of {bad.size} numbers are NaN or infinite, and a mean over them would "
+            "be so for everybody; nothing was sent. Repair the model, or leave this client out of the round"
         )
     n_beyond = int(np.count_nonzero(np.abs(numbers) > clip))
     np.clip(numbers, -clip, clip, out=numbers)

@@ -50,7 +50,7 @@ from secagg.wire import MessageType, Reader
 
 HOLDER_ROLE = "key holder"
 _LABELS = {False: "public context", True: "public context under masks"}
-"""What a key holder signs, by whether the vectors are masked: under masks it asks nobody's consent to a total."""
+"""Labels of what a key holder signs, by whether vectors are masked: under masks it asks nobody's consent to a total."""
 
 _CONFIRMS = (
     "  the key holder can confirm a guess of a client's whole vector: how CKKS' encoding rounded it stays in the sum's "

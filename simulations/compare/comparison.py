@@ -237,9 +237,9 @@ def _named(run: Run, *, of: int) -> Iterator[None]:
     try:
         yield
     except (FederationError, AnalyticError, SecureSumError) as error:
-        if of == 1:
-            raise
-        raise FederationError(f"{run.title}: {error}; or leave this run out") from error
+        if of > 1:
+            error.args = (f"{run.title}: {error}; or leave this run out", *error.args[1:])
+        raise
 
 
 _HELD: list[Pooled] = []

@@ -252,7 +252,7 @@ DECRYPTIONS: dict[str, Lie] = {
     "of none": (lambda m, _: write_request((), m[1]), "at least [23] clients and the server names 0"),
     "of a stranger": (lambda m, _: write_request((1, 3, 4, 9), m[1]), "1 survivors are not"),
     "of nothing": (lambda *_: write_request(CLIENTS, b""), "early"),
-    "of too much": (lambda m, _: write_request(CLIENTS, m[1] + b"\0"), "too many"),
+    "of too much": (lambda m, _: write_request(CLIENTS, bytes(m[1]) + b"\0"), "too many"),
     "of what is no sum": (lambda m, _: write_request(CLIENTS, b"\xff" * len(m[1])), "beyond its modulus"),
 }
 SIGNED_COMMITTEES = ("committee, identities", "committee, 1 of 4, identities")

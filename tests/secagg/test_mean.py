@@ -309,8 +309,8 @@ def test_words_hold_the_vector_of_the_difference(seed: int, entry_bytes: int, ro
 @pytest.mark.parametrize(
     ("before", "says"),
     [
-        ({"w": [0.0, np.nan]}, "'w': numbers are NaN or infinite"),
-        ({"w": [0.0, -np.inf]}, "'w': numbers are NaN or infinite"),
+        ({"w": [0.0, np.nan]}, "'w': 1 of 2 numbers are NaN or infinite"),
+        ({"w": [0.0, -np.inf]}, "'w': 2 of 2 numbers are NaN or infinite"),
         ({"w": [0.0]}, r"'w': shape \(2,\) is needed, not \(1,\)"),
         ({}, r"missing \['w'\]"),
     ],
@@ -359,8 +359,8 @@ class NoArray:
 @pytest.mark.parametrize(
     ("values", "options", "says"),
     [
-        ({"w": [1.0, np.nan]}, {}, "'w': numbers are NaN or infinite"),
-        ({"w": [-np.inf, np.nan]}, {}, "'w': numbers are NaN or infinite"),
+        ({"w": [1.0, np.nan]}, {}, "'w': 1 of 2 numbers are NaN or infinite"),
+        ({"w": [-np.inf, np.nan]}, {}, "'w': 2 of 2 numbers are NaN or infinite"),
         ({"w": [1.0, 2.0, 3.0]}, {}, r"'w': shape \(2,\) is needed, not \(3,\)"),
         ({"w": [[1.0], [2.0]]}, {}, r"'w': shape \(2,\) is needed, not \(2, 1\)"),
         ({"v": [1.0, 2.0]}, {}, r"missing \['w'\], unknown \['v'\]"),
@@ -381,7 +381,7 @@ class NoArray:
         ({"w": [1.0, 2.0]}, {"weight": 1.5}, r"not 1.5; round it"),
         ({"w": [1.0, 2.0]}, {"weight": True}, r"not True"),
         ({"w": [1.0, 2.0]}, {"metrics": {}}, r"missing \['loss'\]"),
-        ({"w": [1.0, 2.0]}, {"metrics": {"loss": np.nan}}, r"'loss': numbers are NaN"),
+        ({"w": [1.0, 2.0]}, {"metrics": {"loss": np.nan}}, r"'loss': 1 of 1 numbers are NaN"),
         ({"w": [1.0, 2.0]}, {"metrics": {"loss": "low"}}, r"'loss': .* a number of at most 64 bits, not <U3"),
     ],
 )

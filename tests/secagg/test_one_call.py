@@ -66,8 +66,8 @@ def test_the_tensors_of_a_model_are_averaged() -> None:
 @pytest.mark.parametrize(
     ("clients", "options", "error", "says"),
     [
-        ({1: {"w": [1.0]}, 2: {"w": [np.nan]}}, {}, InvalidVectorError, "client 2: 'w': numbers are NaN"),
-        ({1: {"w": [np.nan]}, 2: {"w": [1.0]}}, {}, InvalidVectorError, "client 1: 'w': numbers are NaN"),
+        ({1: {"w": [1.0]}, 2: {"w": [np.nan]}}, {}, InvalidVectorError, "client 2: 'w': 1 of 1 numbers are NaN"),
+        ({1: {"w": [np.nan]}, 2: {"w": [1.0]}}, {}, InvalidVectorError, "client 1: 'w': 1 of 1 numbers are NaN"),
         ({1: {"w": [1.0]}, 2: {"v": [1.0]}}, {}, InvalidVectorError, "client 2: .* missing"),
         ({1: {"w": [1.0]}, 2: {"w": [1]}}, {}, InvalidVectorError, "client 2: 'w': the type needed"),
         ({1: {"w": [1.0]}, 2: {"w": ["a"]}}, {}, InvalidVectorError, "client 2: 'w': the type needed"),

@@ -315,7 +315,7 @@ def test_contexts_that_are_not_the_key_holder_s_for_this_session_are_declined(tr
     proposed = answered(trial, asked).announced[KEY_HOLDER_PARTY]
     forged = proposed[:SIGNATURE_BYTES] + of_another[SIGNATURE_BYTES:]
     for context, reason in (
-        (of_another, "signature is of another session"),
+        (of_another, "it signed for another session or mode"),
         (forged, "not signed by key holder"),
         (proposed[:-1], "not signed by key holder"),
         (b"x", "not signed by key holder"),

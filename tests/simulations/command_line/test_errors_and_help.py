@@ -72,7 +72,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def words_of(text: str) -> list[str]:
     """A command line, with small sizes where it is compare's."""
     words = shlex.split(text)
-    return [*words[:1], *SMALL, *words[1:]] if words[:1] == ["compare"] else words
+    if words[:1] != ["compare"]:
+        return words
+    small = [word for pair in zip(SMALL[::2], SMALL[1::2], strict=True) if pair[0] not in words for word in pair]
+    return [*words[:1], *small, *words[1:]]
 
 
 FEATURES = "features --backbone vgg11 --images i --weights w"
