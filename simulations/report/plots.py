@@ -17,6 +17,9 @@ BAR_INCHES, DOT_INCHES = 0.19, 0.33
 LINE_OF_TEXT = 0.17
 """Inches that one line of small text takes."""
 
+SHORT_NAME = 34
+"""Letters of a line's name of which two fit side by side."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart(ABC):
@@ -156,7 +159,13 @@ class LineChart(Chart):
     @property
     def height(self) -> float:
         """Room for the lines' names below each other."""
-        return max(3.5, 0.9 + 2.3 * LINE_OF_TEXT * len(self.series))
+        below = 0.0 if self.zoomed or self._legend_columns > 1 else 1.4 * LINE_OF_TEXT * len(self.series)
+        return max(3.5, 0.9 + 2.3 * LINE_OF_TEXT * len(self.series)) + below
+
+    @property
+    def _legend_columns(self) -> int:
+        """Names side by side in a legend, where they are short."""
+        return 2 if all(len(name) <= SHORT_NAME for name in self.series) else 1
 
     def draw(self, axes: Axes) -> None:
         """Lines, with their names at their ends or in a legend below."""
@@ -184,7 +193,7 @@ class LineChart(Chart):
             self._name_lines(axes)
         else:
             axes.set_ylim(-0.03, 1.05)
-            axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=2, fontsize=9)
+            axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), ncols=self._legend_columns, fontsize=9)
 
     def _stroke(self, number: int, line: Line) -> str:
         if self.zoomed:
