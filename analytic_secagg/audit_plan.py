@@ -32,6 +32,25 @@ STANDARD_RULE: Mapping[str, Any] = {
 }
 """How an audit judges results unless its owner states otherwise; docs/reference/audit-json.md says what each means."""
 
+SETTINGS = frozenset(
+    [
+        "learner",
+        "modes",
+        "own",
+        "clients",
+        "rows_per_client",
+        "cohorts",
+        "sessions",
+        "trials",
+        "two_world_runs",
+        "format",
+        "format_chosen_from_rows",
+        "epsilon",
+        "seed",
+    ]
+)
+"""Names of an audit's settings in its report (``simulations.audit.settings.SettingsRecord``)."""
+
 Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -72,6 +91,16 @@ class AuditPlan(StrictModel):
     auditor: Hex | Literal[""] = ""
     settings: dict[str, Any] = Field(default_factory=dict)
     hypotheses: Annotated[tuple[Hypothesis, ...], Field(strict=False, min_length=1)]
+
+    @field_validator("settings")
+    @classmethod
+    def _known(cls, stated: dict[str, Any]) -> dict[str, Any]:
+        """Refuse a name that no report has: no audit could ever be the one of such a plan."""
+        if unknown := sorted(stated.keys() - SETTINGS):
+            raise ValueError(
+                f"settings are named as in a report, {', '.join(sorted(SETTINGS))}, and not {', '.join(unknown)}"
+            )
+        return stated
 
     @field_validator("rule")
     @classmethod

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
+from analytic_secagg.audit_plan import SETTINGS, AuditPlan
 from analytic_secagg.datasets import Dataset, bundled
 from simulations.audit.attack import Limit
 from simulations.audit.decide import DecisionRule, Outcome, Result, Rule, Verdict, decided, verdict_of
@@ -241,3 +242,12 @@ def test_limits_are_stated_by_name() -> None:
     assert own.rule.limits == RULE.limits | {"group_share": 0.05, "membership": None}
     assert AuditSettings().rule == RULE
     assert {limit.value for limit in Limit} == RULE.limits.keys()
+
+
+def test_a_plan_names_settings_as_a_report_does() -> None:
+    """A name that no report has could never be met: it is refused before anybody signs it."""
+    assert set(SettingsRecord.model_fields) == SETTINGS
+    plan: dict[str, Any] = {"data_sha256": "0" * 64, "hypotheses": [{"attack": "a", "mode": "m", "expected": "hidden"}]}
+    assert AuditPlan.model_validate(plan | {"settings": {"rows_per_client": 40}}).settings == {"rows_per_client": 40}
+    with pytest.raises(ValueError, match=r"settings are named as in a report, .*rows_per_client.*, and not rows"):
+        AuditPlan.model_validate(plan | {"settings": {"rows": 40}})
