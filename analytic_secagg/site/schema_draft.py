@@ -88,7 +88,8 @@ def draft(path: Path, target: str) -> Draft:
     near = [name for name in cells.head if loose(name) == loose(tidy(target))]
     if len(near) != 1:
         others = "them, and no line names them" if reading.names else ", ".join(cells.head[:MOST_CATEGORIES])
-        raise DataError(f"{path} has {len(near)} columns {target}, and the target is one of {others}")
+        many = f"{len(near)} columns" if near else "no column"
+        raise DataError(f"{path} has {many} {target}, and the target is one of {others}")
     texts = {
         name: [_text(cell) for cell in cells.column(place)]
         for place, name in enumerate(cells.head)

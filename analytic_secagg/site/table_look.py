@@ -92,6 +92,7 @@ SIGNATURES = {
     **dict.fromkeys((b"SQLite format", b"\x89HDF"), "a database: export the table itself as CSV or Parquet"),
     **dict.fromkeys((b"\x93NUMPY", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"RDX", b"RDA"), _OBJECTS),
     b"%PDF": "a PDF: export the table itself",
+    **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*"), "a picture: give the table itself"),
     b"{\\rtf": "a text of a word processor: export the table itself",
 }
 BEGINNINGS = {

@@ -78,12 +78,16 @@ class DataOptions:
             raise UsageError("argument --data: not allowed with argument --dataset; give one of the two")
         is_function = self.data is not None and _is_function(self.data)
         is_file = self.data is not None and _is_table(self.data)
-        if self.target is not None and (not is_file or self.columns is not None):
-            raise UsageError("--target is a column of a table in --data, and in place of --columns; leave one out")
+        if self.target is not None and self.columns is not None:
+            raise UsageError("--target and --columns: a schema names its target; leave one of the two out")
+        if self.target is not None and not is_file:
+            raise UsageError(
+                "--target is a column of a table in --data, such as rows.csv, which is missing or no table"
+            )
         if not is_function and is_file != (self.columns is not None or self.target is not None):
             raise UsageError(
-                "a table in --data (.csv, .parquet, or of a function) needs --target COLUMN, or --columns with its "
-                "schema, and other data have neither"
+                "--data needs --target COLUMN, what is predicted, where it is a table; or --columns with its schema; "
+                "an npz file has neither"
             )
         if self.reading and not self.columns:
             raise UsageError("--reading is of a table with a schema; give --columns too, or take it away")

@@ -157,7 +157,7 @@ def test_the_command_writes_both_files_and_says_what_a_person_decides(
 
 
 @pytest.mark.parametrize(
-    ("target", "why"), [("ill", "0 columns ill, and the target is one of age"), ("x", "2 columns x")]
+    ("target", "why"), [("ill", "no column ill, and the target is one of age"), ("x", "2 columns x")]
 )
 def test_a_draft_needs_its_target(target: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("age,x,x\n1,2,3\n2,3,4\n")
