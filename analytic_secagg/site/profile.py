@@ -105,7 +105,9 @@ def oddities(name: str, one: Profiled) -> Iterator[str]:
     there = one.values[~np.isnan(one.values)]
     values, counted = np.unique(there, return_counts=True)
     if len(values) == 1 and len(there) > 1:
-        yield "all rows have the same value, from which nothing is learned"
+        is_category = one.column is not None and one.column.role == "feature" and bool(one.column.categories)
+        more = ": if other sites have others, the total shows this site's own sums" if is_category else ""
+        yield f"all rows have the same value, from which nothing is learned{more}"
     if one.column is not None and one.column.categories:
         few = [one.column.categories[int(place)] for place, n in zip(values, counted, strict=True) if n < FEW_ROWS]
         if few:

@@ -56,6 +56,15 @@ PEOPLE = frozenset({"individual", "person", "patient", "subject", "participant",
 """Names of columns of whole numbers that number people, where there are many of these."""
 
 
+SITES = re.compile(
+    r"((study|trial|treating|recruiting)[\W_]*)?"
+    r"(site|hospital|clinic|klinik|krankenhaus|standort|cent(er|re)|institution|facility|h[oô]pital|ziekenhuis)"
+    r"([\W_]*(id|no|nr|name|number|code))?"
+)
+"""Names of columns that say from which site a row comes, in small letters. As a category such a column would put the
+sums of each site's rows into the total's Gram, one line for each site, so a draft leaves them out."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """A proposal for a table's schema and reading.
@@ -358,6 +367,8 @@ class _Drafted:
     @property
     def kind(self) -> str:
         """``number``, ``categories``, or ``none`` where it is no feature."""
+        if self._says_where:
+            return "none"
         if self.texts:
             if (self._are_few and not self.is_target) or self._are_numbers or not self._words:
                 return "none"
@@ -376,6 +387,11 @@ class _Drafted:
         """Test whether it numbers people, by its name."""
         name, many = self.name.lower(), len({*self.cells}) > MOST_CATEGORIES
         return bool(IDENTIFIER.fullmatch(name)) or (name in PEOPLE and many)
+
+    @property
+    def _says_where(self) -> bool:
+        """Test whether it says from which site a row comes, by its name."""
+        return not self.is_target and bool(SITES.fullmatch(self.name.lower()))
 
     @property
     def _words(self) -> bool:
@@ -480,6 +496,8 @@ class _Drafted:
     @property
     def why(self) -> str:
         """Why it is no feature, or no target."""
+        if self._says_where:
+            return "by its name it says from which site a row comes, and the total would show each site's own sums"
         if not self.texts and self._are_days:
             return "dates written as numbers: turn them into numbers that all sites mean alike"
         if not self.texts and self.numbers_people:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 from support.awkward_tables import BASE, FILES, File
 from support.extras import needs
 
+from analytic.afl import AFL
 from analytic.learner import ClientRows
+from analytic.row_format import RowFormat
 from analytic_secagg.__main__ import main
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import Reading
@@ -138,7 +141,7 @@ def test_the_command_writes_both_files_and_says_what_a_person_decides(
     assert "RR systolisch: left out, several columns have this name" in said
     assert "Datum: left out, 60 of its 60 rows have no number: they are dates or times" in said
     assert "Bemerkung: left out, 31 different texts" in said
-    assert "Klinik: left out, one text in all rows" in said
+    assert "Klinik: left out, by its name it says from which site a row comes" in said
     assert "Chol. (mmol/l): -9 taken for missing" in said
     assert "read so: 60 rows of 6 features" in said
     schema = TableSchema.read(tmp_path / "columns.toml")
@@ -353,3 +356,21 @@ def test_frames_have_drafts_too(tmp_path: Path) -> None:
     )
     assert rows.features.shape == (40, 3)
     assert "n: left out, it is empty" in found.notes
+
+
+def test_a_column_of_sites_would_show_each_site_s_sums_and_is_left_out(tmp_path: Path) -> None:
+    """In the total's Gram the line of a site's category holds the sums of that site's rows, and of no other's."""
+    path = tmp_path / "pooled.csv"
+    lines = [f"{place},{hospital},{place % 2}" for place in range(30) for hospital in ("East", "West")]
+    path.write_text("age,hospital,ill\n" + "".join(f"{line}\n" for line in lines))
+    open_ = TableSchema(columns={
+        "age": Column(), "hospital": Column(categories=("East", "West")), "ill": Column(role="target")
+    })  # fmt: skip
+    rows = open_.rows(path)
+    whole_numbers = RowFormat.parse("Q8.0")
+    learner = AFL(n_features=3, n_targets=1, feature_format=whole_numbers, target_format=whole_numbers, max_rows=100)
+    is_east = rows.features[:, 1] == 1
+    assert learner.own_statistics(rows).gram[1, 0] == rows.features[is_east, 0].sum() == 435
+    found = draft(path, "ill")
+    assert TableSchema.model_validate(tomllib.loads(found.schema)).features == ("age",)
+    assert any("hospital: left out, by its name it says from which site a row comes" in note for note in found.notes)
