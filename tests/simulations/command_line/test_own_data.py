@@ -61,10 +61,14 @@ def test_a_table_that_a_person_must_decide_on_says_what_and_how(
     said = capsys.readouterr().err
     assert "the last row says that it is a total" in said
     assert "analytic-secagg schema draft writes both down" in said
-    for words in (["--columns", "schema.toml"], ["--target", "nothing"]):
-        assert main(["compare", "--data", str(path), "--target", "outcome", *words]) == 2
-    assert main(["compare", "--data", str(path)]) == 2
-    assert "needs --target COLUMN, or --columns" in capsys.readouterr().err
+    wrong = {
+        ("--target", "outcome", "--columns", "schema.toml"): "a schema names its target",
+        ("--target", "nothing"): "has no column nothing, and the target is one of marker, outcome, case",
+        (): "needs --target COLUMN, what is predicted",
+    }
+    for words, why in wrong.items():
+        assert main(["compare", "--data", str(path), *words]) == 2
+        assert why in capsys.readouterr().err
 
 
 def test_an_offset_that_is_proposed_makes_large_numbers_tell(
