@@ -33,7 +33,7 @@ from simulations.audit.exposure import Kind
 from simulations.audit.population import QUARTERS, with_labels
 from simulations.audit.record import Audit
 from simulations.audit.settings import AuditSettings
-from simulations.report.audit_findings import DECISIONS, print_audit, promise, sentences
+from simulations.report.audit_findings import DECISIONS, decision, print_audit, promise, sentences
 from simulations.report.audit_page import to_html
 from simulations.report.document import Mark
 
@@ -300,6 +300,23 @@ def test_what_is_wrong_or_undecided_is_said_first_and_by_name(
     assert DECISIONS[verdict] in to_html(changed)
     title = find_attack(one.attack).title
     assert any(found is mark and title in sentence for found, sentence in sentences(changed))
+
+
+def test_no_verdict_is_said_beyond_what_was_tried_or_would_be_released(report: Audit) -> None:
+    two = report.model_copy(update={"settings": report.settings.model_copy(update={"clients": 2})})
+    assert any(mark is Mark.WRONG and "has the other's, exactly" in sentence for mark, sentence in sentences(two))
+    assert decision(report) == DECISIONS[report.decision]
+    fewer = report.model_copy(update={"attacks": report.attacks[1:]})
+    assert decision(fewer).endswith(f"; {report.attacks[0].name} were left out.")
+    checks = [one.model_copy(update={"refused": True, "findings": ("too few rows",)}) for one in report.checks]
+    total = report.checks[0].exposure
+    (found,) = (
+        (mark, sentence)
+        for mark, sentence in sentences(report.model_copy(update={"checks": checks}))
+        if sentence.lower().startswith(f"{total} (")
+    )
+    assert found[0] is not Mark.FINE
+    assert "checks does not release it: too few rows." in found[1]
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
