@@ -26,7 +26,8 @@ class PredictOptions:
     output: Path | None = option("a CSV file for the answers", file, default=None, metavar="FILE", shown="the screen")
 
     def __post_init__(self) -> None:
-        refuse_same_file({"MODEL": self.model, "TABLE": self.table, "--output": self.output})
+        read = {"MODEL": self.model, "TABLE": self.table, "--columns": self.columns, "--reading": self.reading}
+        refuse_same_file({**read, "--output": self.output})
 
 
 COMMAND = Command(

@@ -55,7 +55,6 @@ IDENTIFIER = re.compile(
 PEOPLE = frozenset({"individual", "person", "patient", "subject", "participant", "proband", "pseudonym"})
 """Names of columns of whole numbers that number people, where there are many of these."""
 
-
 SITES = re.compile(
     r"((study|trial|treating|recruiting)[\W_]*)?"
     r"(site|hospital|clinic|klinik|krankenhaus|standort|cent(er|re)|institution|facility|h[oô]pital|ziekenhuis)"

@@ -91,6 +91,7 @@ def test_a_model_of_numbers_needs_no_schema() -> None:
         (["new.csv", "--reading", "reading.toml"], "the schema that all sites share"),
         (["new.csv", *USED, "--reading", "other.toml"], "--reading is given 2 times"),
         (["new.csv", "--columns", "other.toml", "--reading", "reading.toml"], "take the schema that its sites shared"),
+        (["new.csv", *USED, "--output", "columns.toml"], "--columns and --output both name columns.toml"),
         (["strange.csv", *USED], "column sex needs one of f, m"),
         (["old.csv", *USED], "column age needs values from 0 to 120"),
     ],
