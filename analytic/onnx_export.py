@@ -58,7 +58,7 @@ class _Graph:
             import onnx
         except ImportError as error:
             raise OnnxMissingError(
-                "to_onnx needs onnx, which is not installed; install the extra: pip install 'analytic-secagg[onnx]'"
+                "to_onnx needs onnx, which is not installed; install the extra: pip install '.[onnx]'"
             ) from error
         self._onnx = onnx
         self._nodes: list[Any] = []

@@ -77,7 +77,7 @@ def _torch() -> Any:
         import torch
     except ImportError as error:
         raise TorchMissingError(
-            "to_torch needs PyTorch, which is not installed; install the extra: pip install 'analytic-secagg[vision]'"
+            "to_torch needs PyTorch, which is not installed; install the extra: pip install '.[vision]'"
         ) from error
     return torch
 

@@ -138,7 +138,7 @@ class Mode:
     @property
     def missing_extra(self) -> str:
         """Command that installs what this host lacks to take part; empty if nothing is missing."""
-        return "" if self.installed else f"pip install 'analytic-secagg[{self.extra}]'"
+        return "" if self.installed else f"pip install '.[{self.extra}]'"
 
     def series(self, setup: SessionConfig) -> MaskedSeries:
         """Return the public parameters that all sums of a multi-round session share.

@@ -152,7 +152,7 @@ MASKING = Section(
 
 
 GOALS = {32: Goal(limit=10.0, at_least=True), 100: Goal(limit=40.0, at_least=True)}
-WITHOUT_FLOWER = "not installed: pip install 'analytic-secagg[flower]'"
+WITHOUT_FLOWER = "not installed: pip install '.[flower]'"
 
 
 def whole_client(settings: Settings) -> Iterator[Row]:

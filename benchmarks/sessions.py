@@ -266,7 +266,7 @@ def by_mode(settings: Settings) -> Iterator[Row]:
         yield _costs(name, cohort, found)
     for mode in MODES.values():
         if not mode.installed:
-            yield Row(case=mode.name, figures={"a client, s": f"pip install 'analytic-secagg[{mode.extra}]'"})
+            yield Row(case=mode.name, figures={"a client, s": f"pip install '.[{mode.extra}]'"})
 
 
 def _mode(name: str, cohort: Cohort) -> Parties:

@@ -158,7 +158,7 @@ def test_a_clean_environment_runs_the_main_job(built: Built, tmp_path: Path) -> 
         [bin_ / "analytic-secagg", "compare"], cwd=nowhere, capture_output=True, text=True, check=False
     )
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "pip install 'analytic-secagg[simulations]'" in refused.stderr
+    assert "pip install '.[simulations]'" in refused.stderr
     run(*pip, f"{built.wheel}[simulations]", cwd=nowhere)
     check_main_job(bin_, nowhere)
 

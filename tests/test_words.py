@@ -59,6 +59,13 @@ def test_no_page_has_a_retired_word(path: Path) -> None:
     assert not found(WORDS, prose(text)), "glossary.md has the word to use"
 
 
+@pytest.mark.parametrize("path", [*CODE, *PAGES], ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_text_installs_a_name_that_anybody_could_register(path: Path) -> None:
+    assert not re.search(r"install ['\"]?analytic[-_]secagg\[", path.read_text(encoding="utf-8")), (
+        "pip install '.[EXTRA]'"
+    )
+
+
 @pytest.mark.parametrize(
     "path",
     [path for path in CODE if path.relative_to(ROOT).parts[0] in PLAIN],

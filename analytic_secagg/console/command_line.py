@@ -273,9 +273,7 @@ def _with_errors_printed(run: Callable[[], int]) -> int:
     except ModuleNotFoundError as error:
         if (module := str(error.name).partition(".")[0]) not in OF_SIMULATIONS:
             raise
-        return _failed(
-            f"this command needs {module}, which is not installed: pip install 'analytic-secagg[simulations]'"
-        )
+        return _failed(f"this command needs {module}, which is not installed: pip install '.[simulations]'")
     except MemoryError as error:  # numpy says how much it wanted, Python says nothing
         reason = f" ({error})" if str(error) else ""
         return _failed(f"not enough memory{reason}; use fewer features, rows or clients")

@@ -73,7 +73,7 @@ def _rehearse(options: RehearseOptions) -> int:
         from analytic_secagg.flower.rehearsal import rehearse
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"a rehearsal needs Flower, and there is no module {error.name}; pip install 'analytic-secagg[flower]'"
+            f"a rehearsal needs Flower, and there is no module {error.name}; pip install '.[flower]'"
         ) from error
     from analytic_secagg.flower.trial import app_settings
     from analytic_secagg.server.run_settings import overrides

@@ -278,7 +278,7 @@ def _not_in(path: Path, reading: Reading) -> str:
 
 def _needs(path: Path, module: str, extra: str) -> None:
     if importlib.util.find_spec(module) is None:
-        raise DataError(f"{path} needs {module}: pip install 'analytic-secagg[{extra}]', or save the table as CSV")
+        raise DataError(f"{path} needs {module}: pip install '.[{extra}]', or save the table as CSV")
 
 
 def _arrow(path: Path) -> Any:

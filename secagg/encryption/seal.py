@@ -116,9 +116,7 @@ def tenseal() -> Any:
         importlib.import_module("tenseal.sealapi")
         return importlib.import_module("tenseal")
     except ImportError as error:
-        raise ConfigurationError(
-            "encrypted sums need TenSEAL, which is not installed: pip install 'analytic-secagg[he]'"
-        ) from error
+        raise ConfigurationError("encrypted sums need TenSEAL, which is not installed: pip install '.[he]'") from error
 
 
 def _load(parameters: EncryptionParameters, data: bytes) -> Any:

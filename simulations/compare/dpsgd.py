@@ -264,6 +264,6 @@ def _load(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(
-            "batches of DP-SGD are accounted by Opacus: install analytic-secagg[dp] for it, or set dpsgd.batch_size=0 "
+            "batches of DP-SGD are accounted by Opacus: pip install '.[dp]' for it, or set dpsgd.batch_size=0 "
             "for all rows in every step"
         ) from error

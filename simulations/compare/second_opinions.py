@@ -84,6 +84,6 @@ def _load(module: str, package: str) -> Any:
             return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(
-            f"the cross-check needs {package}, which is not installed; pip install 'analytic-secagg[dp]' brings it. "
+            f"the cross-check needs {package}, which is not installed; pip install '.[dp]' brings it. "
             "The stated guarantee does not depend on it"
         ) from error

@@ -25,7 +25,7 @@ def vision(module: str, *, extra: str = "vision") -> Any:
     except ImportError as error:
         raise UsageError(
             f"features need {'torch and torchvision' if extra == 'vision' else module} ({error}); install the extra: "
-            f"pip install 'analytic-secagg[{extra}]'"
+            f"pip install '.[{extra}]'"
         ) from error
 
 

@@ -25,7 +25,7 @@ from analytic.row_format import ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.torch_export import TorchMissingError, to_torch
 
-torch = pytest.importorskip("torch", reason="needs the extra: pip install 'analytic-secagg[vision]'")
+torch = pytest.importorskip("torch", reason="needs the extra: pip install '.[vision]'")
 
 N, D, C = 300, 12, 4
 RNG = np.random.default_rng(11)
@@ -195,7 +195,7 @@ def test_logits_and_scores_agree_with_exact_ones_within_the_derived_tolerance(na
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_graph_in_onnxruntime_agrees_within_the_derived_tolerance(name):
     """GELU's error function is float32 there, so its bound is derived as if all of the model were."""
-    onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra: pip install 'analytic-secagg[onnx]'")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra: pip install '.[onnx]'")
     learner, model = _fitted(name)
     content = to_onnx(learner, model)
     assert content == to_onnx(learner, model)
@@ -307,6 +307,6 @@ def test_importing_needs_neither_torch_nor_onnx_and_missing_ones_are_named():
         "except OnnxMissingError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert "analytic-secagg[vision]" in done.stdout
-    assert "analytic-secagg[onnx]" in done.stdout
+    assert ".[vision]" in done.stdout
+    assert ".[onnx]" in done.stdout
     assert issubclass(TorchMissingError, ImportError)

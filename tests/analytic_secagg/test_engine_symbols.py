@@ -53,7 +53,7 @@ def test_the_list_is_what_is_replaced() -> None:
 @pytest.mark.parametrize(("module", "name"), sorted(FLOWER))
 def test_flower_looks_up_what_is_replaced(module: str, name: str) -> None:
     """The name is there, and code of the module uses it: a name that is left over would be replaced without effect."""
-    pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
+    pytest.importorskip("flwr", reason="needs the extra: pip install '.[flower]'")
     found = import_module(module)
     assert hasattr(found, name)
     used = [node.id for node in ast.walk(ast.parse(inspect.getsource(found))) if isinstance(node, ast.Name)]
@@ -62,20 +62,20 @@ def test_flower_looks_up_what_is_replaced(module: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", IN_APPS)
 def test_flower_s_functions_take_a_first_pause(name: str) -> None:
-    pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
+    pytest.importorskip("flwr", reason="needs the extra: pip install '.[flower]'")
     function = getattr(import_module("flwr.supercore.inflatable.inflatable_utils"), name)
     assert "initial_backoff" in inspect.signature(function).parameters
 
 
 @pytest.mark.parametrize(("module", "holder", "name"), NVFLARE)
 def test_nvflare_has_the_lists_that_the_guard_shortens(module: str, holder: str, name: str) -> None:
-    pytest.importorskip("nvflare", reason="needs the extra: pip install 'analytic-secagg[nvflare]'")
+    pytest.importorskip("nvflare", reason="needs the extra: pip install '.[nvflare]'")
     assert isinstance(getattr(getattr(import_module(module), holder), name), list)
 
 
 def test_nvflare_s_diagnostics_have_the_names_that_the_guard_refuses() -> None:
     """Handlers begin with ``_do_`` and are registered by these names: the agent's code has a use of each."""
-    pytest.importorskip("nvflare", reason="needs the extra: pip install 'analytic-secagg[nvflare]'")
+    pytest.importorskip("nvflare", reason="needs the extra: pip install '.[nvflare]'")
     agent = import_module("nvflare.fuel.f3.cellnet.net_agent").NetAgent
     handlers = {name for name in vars(agent) if name.startswith("_do_")}
     assert len(handlers) >= 10

@@ -155,7 +155,7 @@ def test_its_rows_may_weigh_and_its_file_says_so(stranger: Path) -> None:
 
 def test_its_model_is_a_graph_for_onnx_and_a_module_for_torch(stranger: Path) -> None:
     needs("torch")
-    onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra: pip install 'analytic-secagg[onnx]'")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra: pip install '.[onnx]'")
     import torch
 
     from analytic.onnx_export import to_onnx

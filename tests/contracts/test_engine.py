@@ -75,7 +75,7 @@ def trial(tmp_path: Path) -> Trial:
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     for module in EXTRAS.get(request.param, ()):
-        pytest.importorskip(module, reason=f"needs the extra: pip install 'analytic-secagg[{request.param}]'")
+        pytest.importorskip(module, reason=f"needs the extra: pip install '.[{request.param}]'")
     return str(request.param)
 
 

@@ -150,7 +150,7 @@ def run_fuzzer(folder: Path, seconds: int, target: str | None = None) -> subproc
 
 
 needs_atheris = pytest.mark.skipif(
-    importlib.util.find_spec("atheris") is None, reason="needs the extra: pip install 'analytic-secagg[dev]', on Linux"
+    importlib.util.find_spec("atheris") is None, reason="needs the extra: pip install '.[dev]', on Linux"
 )
 
 

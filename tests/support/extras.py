@@ -35,7 +35,7 @@ EXTRAS = {
 
 def needs(module: str) -> Any:
     """Import an optional module, or skip the calling test or file and say which extra installs it."""
-    return pytest.importorskip(module, reason=f"needs the extra: pip install 'analytic-secagg[{EXTRAS[module]}]'")
+    return pytest.importorskip(module, reason=f"needs the extra: pip install '.[{EXTRAS[module]}]'")
 
 
 def modes(names: Iterable[str] = tuple(MODES)) -> list[Any]:

@@ -30,7 +30,7 @@ from analytic_secagg.trial import Trial
 
 ROOT = Path(__file__).resolve().parents[3]
 SITE_NAMES = [command.name for command in OF_SITES]
-NEEDS_FLOWER = "needs the extra: pip install 'analytic-secagg[flower]'"
+NEEDS_FLOWER = "needs the extra: pip install '.[flower]'"
 
 
 def printed_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -131,7 +131,7 @@ def test_check_site_tries_the_state_folder_and_names_missing_extras(
     assert of_sites(["check-site", path]) == 0
     printed = capsys.readouterr().out
     assert "key holder 201: key fits the roster" in printed
-    assert "masked+bfv: declined until this host has more: pip install 'analytic-secagg[he]'" in printed
+    assert "masked+bfv: declined until this host has more: pip install '.[he]'" in printed
     state(trial, 5).chmod(0o755)
     assert "chmod 700" in printed_error(["check-site", path], capsys)
 
@@ -178,7 +178,7 @@ def test_without_flower_only_rehearsals_are_missing(
     for name in ("client", "server", "rehearsal", "wire"):
         monkeypatch.delitem(sys.modules, f"analytic_secagg.flower.{name}", raising=False)
     assert of_sites(["check-site", str(trial.folder / "site-1" / "site.toml")]) == 0
-    assert "pip install 'analytic-secagg[flower]'" in printed_error(["rehearse", str(trial.folder)], capsys)
+    assert "pip install '.[flower]'" in printed_error(["rehearse", str(trial.folder)], capsys)
 
 
 @pytest.mark.parametrize("dataset", ["digits", "breast_cancer"])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
+pytest.importorskip("flwr", reason="needs the extra: pip install '.[flower]'")
 
 from child_processes import Processes, WayOut, wait_until
 from loopback_deployment import ENVIRONMENT, FLOWERS_OWN, WARM, Deployment, assert_exact

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
+pytest.importorskip("flwr", reason="needs the extra: pip install '.[flower]'")
 
 import flwr.serverapp.strategy as strategies
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
+pytest.importorskip("flwr", reason="needs the extra: pip install '.[flower]'")
 
 from flwr.app import Context, Error, Message, RecordDict
 from loopback_deployment import Deployment
@@ -91,7 +91,7 @@ run_simulation(server_app=server, client_app=client, num_supernodes=4, backend_c
 @pytest.mark.slow  # starts Ray, which not every machine lets run; half a minute
 def test_flowers_own_simulation_trains_the_same_model(tmp_path: Path) -> None:
     """Each message may reach another process, so a node's session lives in its state alone."""
-    pytest.importorskip("ray", reason="needs the extra: pip install 'analytic-secagg[dev]'")
+    pytest.importorskip("ray", reason="needs the extra: pip install '.[dev]'")
     found = []
     for name, source in (("plain", PLAIN), ("secure", SECURE)):
         folder = tmp_path / name

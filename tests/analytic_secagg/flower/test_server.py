@@ -7,7 +7,7 @@ import logging
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
+pytest.importorskip("flwr", reason="needs the extra: pip install '.[flower]'")
 
 from flwr.app import Context, RecordDict
 from support.rehearsed import run_config

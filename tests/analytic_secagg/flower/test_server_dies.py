@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
+pytest.importorskip("flwr", reason="needs the extra: pip install '.[flower]'")
 
 from loopback_deployment import ENVIRONMENT, Deployment
 from reliability.harness import is_right, renew_budget

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="needs the extra: pip install 'analytic-secagg[flower]'")
+pytest.importorskip("flwr", reason="needs the extra: pip install '.[flower]'")
 
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.server.workflow import SecAggPlusWorkflow

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nvflare", reason="needs the extra: pip install 'analytic-secagg[nvflare]'")
+pytest.importorskip("nvflare", reason="needs the extra: pip install '.[nvflare]'")
 
 from flare_deployment import SERVER, FlareDeployment
 from simulated import assert_exact

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("nvflare", reason="needs the extra: pip install 'analytic-secagg[nvflare]'")
+pytest.importorskip("nvflare", reason="needs the extra: pip install '.[nvflare]'")
 
 from nvflare.apis.client import Client
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode

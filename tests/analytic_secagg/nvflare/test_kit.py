@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("nvflare", reason="needs the extra: pip install 'analytic-secagg[nvflare]'")
+pytest.importorskip("nvflare", reason="needs the extra: pip install '.[nvflare]'")
 
 from flare_deployment import BIN
 from nvflare.apis.fl_context import FLContext, FLContextManager

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("nvflare", reason="needs the extra: pip install 'analytic-secagg[nvflare]'")
+pytest.importorskip("nvflare", reason="needs the extra: pip install '.[nvflare]'")
 
 from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask, Task

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nvflare", reason="needs the extra: pip install 'analytic-secagg[nvflare]'")
+pytest.importorskip("nvflare", reason="needs the extra: pip install '.[nvflare]'")
 
 from simulated import assert_exact, output, simulate
 from support.rehearsed import is_wiped, run_config

@@ -147,7 +147,7 @@ def test_an_id_that_no_session_has(trial: Trial, session: bytes) -> None:
 
 
 def test_a_changed_key_pair_does_not_open(trial: Trial) -> None:
-    pytest.importorskip("tenseal", reason="needs the extra: pip install 'analytic-secagg[he]'")
+    pytest.importorskip("tenseal", reason="needs the extra: pip install '.[he]'")
     asked = proposal(mode="bfv", helpers=(KEY_HOLDER_PARTY,), min_survivors=3)
     site(trial, 5).announce(asked)
     change_record(trial, 5, asked.session, "key pair", last_byte_changed)

@@ -48,7 +48,7 @@ Cy,no,-2e-1,, 64
 
 
 EXTRAS = {
-    library: f"needs the extra: pip install 'analytic-secagg[{extra}]'"
+    library: f"needs the extra: pip install '.[{extra}]'"
     for library, extra in {"pyarrow": "parquet", "pandas": "dev", "polars": "dev"}.items()
 }
 

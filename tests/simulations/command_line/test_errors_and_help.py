@@ -200,7 +200,7 @@ def test_a_missing_extra_is_named_with_what_installs_it(
     monkeypatch.chdir(folder)
     monkeypatch.setitem(sys.modules, module, None)  # importing it fails as if it were not there
     assert main(words_of(text)) == 2
-    assert f"pip install 'analytic-secagg[{extra}]'" in capsys.readouterr().err
+    assert f"pip install '.[{extra}]'" in capsys.readouterr().err
 
 
 # --- help ----------------------------------------------------------------------------------------------------
