@@ -7,7 +7,6 @@ from scipy import stats
 
 from analytic_secagg.modes import Mode
 from secagg.encoder import EncodedSum
-from secagg.encryption.adversary import NoiseOfSum
 from secagg.encryption.encrypted import Encrypted
 from secagg.layout import IntVector
 from secagg.ring import RingVector
@@ -16,6 +15,7 @@ from simulations.audit.attack import PROBE, Attack, Expectation, Outcome
 from simulations.audit.evaluate import Score
 from simulations.audit.view import RecordedSum
 from simulations.audit.workbench import Bench
+from support.noise_of_sum import NoiseOfSum
 
 LEVEL = 0.01
 """How often a guess is called right whatever was sent."""

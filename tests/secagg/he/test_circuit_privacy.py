@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.extras import needs
+from support.noise_of_sum import NoiseOfSum
 
 from secagg import InsecureSeededEntropy, Layout, MaskedSum, PlainSum
 from secagg.encryption import choose_parameters, encrypted, generate_contexts, rounding, schemes
-from secagg.encryption.adversary import NoiseOfSum
 from secagg.encryption.cipher import VectorCipher
 from secagg.encryption.rounding import ROUNDING_WIDTH
 from secagg.encryption.schemes import SchemeName

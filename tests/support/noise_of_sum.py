@@ -1,4 +1,4 @@
-"""Guess confirmation by a key holder from the noise of a decrypted sum, for the audit."""
+"""Guess confirmation by a key holder from the noise of a decrypted sum."""
 
 from __future__ import annotations
 
