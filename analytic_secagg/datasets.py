@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,32 @@ TEST_FRACTION = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sites:
+    """The sites that the rows of a table are from, by a column that is no feature.
+
+    Args:
+        column: its name.
+        names: the sites, in the order of their texts.
+        train: the place of its site in ``names`` for each training row, shape (n,).
+        test: likewise for each test row.
+    """
+
+    column: str
+    names: tuple[str, ...]
+    train: NDArray[np.intp]
+    test: NDArray[np.intp]
+
+    @property
+    def partition(self) -> str:
+        """What reports call this way to deal rows."""
+        return f"column {self.column}"
+
+    def parts(self) -> list[NDArray[np.intp]]:
+        """Return the numbers of each site's training rows."""
+        return [np.flatnonzero(self.train == place) for place in range(len(self.names))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Dataset:
     """Training and test rows that have been checked: finite features, and labels from 0 on or finite targets.
 
@@ -49,6 +75,7 @@ class Dataset:
         columns: names of the features, where that was said.
         w_train: how often each training row counts, whole numbers of shape (n,); None where each counts once.
         notes: what was chosen or guessed for whoever gave the rows, in sentences.
+        sites: whose rows they are, where a column says so.
 
     Raises:
         DataError: what the arrays must hold, what they hold, what to do.
@@ -63,6 +90,7 @@ class Dataset:
     columns: tuple[str, ...] = ()
     w_train: NDArray[Any] | None = None
     notes: tuple[str, ...] = ()
+    sites: Sites | None = None
 
     __repr__ = shape_repr
     _repr_html_ = shape_html
@@ -137,17 +165,34 @@ class Dataset:
     @property
     def doubts(self) -> tuple[str, ...]:
         """What rows may have been meant as, where they are taken otherwise, and test rows that test nothing."""
-        from analytic_secagg.doubts import of_balance, of_features, of_spelling, of_targets, of_telling, of_test
+        from analytic_secagg.doubts import (
+            of_balance,
+            of_features,
+            of_lone_columns,
+            of_spelling,
+            of_targets,
+            of_telling,
+            of_test,
+        )  # fmt: skip
 
         names = [self.column(place) for place in range(self.n_features)]
         return (
             *of_targets("y_train", self.y_train, self.y_test),
             *of_spelling(self.classes),
+            *(of_spelling(self.sites.names, "site") if self.sites else ()),
+            *(of_lone_columns(names, self.x_by_site) if self.sites else ()),
             *of_features(names, self.x_train),
             *(of_telling(names, self.x_train, self.y_train) if self.columns else ()),
             *of_test(self.x_train, self.x_test),
             *of_balance(self.y_test),
         )
+
+    @property
+    def x_by_site(self) -> dict[str, NDArray[Any]]:
+        """The training features of each site; none where no column names sites."""
+        if self.sites is None:
+            return {}
+        return {name: self.x_train[own] for name, own in zip(self.sites.names, self.sites.parts(), strict=True)}
 
     @property
     def strata(self) -> NDArray[Any]:
@@ -195,10 +240,18 @@ def split(
     columns: tuple[str, ...] = (),
     weights: NDArray[Any] | None = None,
     notes: tuple[str, ...] = (),
+    sites: tuple[str, Sequence[str]] | None = None,
 ) -> Dataset:
-    """Return all rows, a fifth of them (drawn with a fixed seed) for testing."""
+    """Return all rows, a fifth of them (drawn with a fixed seed) for testing; ``sites`` are a column and its texts."""
     order = np.random.default_rng(SPLIT_SEED).permutation(len(features))
     test, train = np.split(order, [round(TEST_FRACTION * len(order))])
+    whose = None
+    if sites is not None:
+        names, places = np.unique(np.array(sites[1]), return_inverse=True)
+        whose = Sites(column=sites[0], names=tuple(names.tolist()), train=places[train], test=places[test])
+        held = (f"{name} {len(own)}" for name, own in zip(whose.names, whose.parts(), strict=True))
+        said = f"column {whose.column} names {len(whose.names)} sites, with so many training rows: {', '.join(held)}"
+        notes = (*notes, said)
     return Dataset(
         name=name,
         x_train=features[train],
@@ -209,6 +262,7 @@ def split(
         columns=columns,
         w_train=None if weights is None else weights[train],
         notes=notes,
+        sites=whose,
     )
 
 
@@ -218,7 +272,13 @@ def own_split(
     """Return somebody's own rows split, and say so."""
     tested = round(TEST_FRACTION * len(features))
     said = f"{tested} of {len(features)} rows are kept for testing, drawn with seed {SPLIT_SEED}"
-    return split(name, features, labels, notes=(said, *notes), **known)
+    found = split(name, features, labels, notes=(said, *notes), **known)
+    if not tested or found.y_test.ndim > 1:
+        return found
+    values, counted = np.unique(found.y_train, return_counts=True)
+    part = float((found.y_test == values[counted.argmax()]).mean())
+    baseline = f"whoever always says the commonest class is right in {part:.2%} of the test rows"
+    return replace(found, notes=(said, baseline, *found.notes[1:]))
 
 
 def load_npz(path: Path) -> Dataset:

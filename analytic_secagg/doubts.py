@@ -38,15 +38,15 @@ TELLING, FEWEST_ROWS = 0.98, 50
 """Part of so many rows or more whose class one column tells by itself, from which on it is hardly a measurement."""
 
 
-def of_spelling(classes: Sequence[Any] | None) -> Iterator[str]:
-    """Yield the classes that are one text in several spellings."""
+def of_spelling(classes: Sequence[Any] | None, kind: str = "class") -> Iterator[str]:
+    """Yield the classes, or sites, that are one text in several spellings."""
     spelt = defaultdict(list)
     for name in classes or ():
         if isinstance(name, str):
             spelt[loose(name)].append(name)
     for names in spelt.values():
         if len(names) > 1:
-            yield f"{', '.join(map(repr, names))} are taken for a class each, and may be one in several spellings"
+            yield f"{', '.join(map(repr, names))} are taken for a {kind} each, and may be one in several spellings"
 
 
 def of_features(names: Sequence[str], features: NDArray[Any]) -> Iterator[str]:
@@ -135,6 +135,27 @@ def of_origin(features: NDArray[Any], labels: NDArray[Any], n_classes: int) -> I
         yield (
             f"a linear model without an intercept finds {found[0]:.0%} of these rows' labels, and one with an "
             f"intercept {found[1]:.0%}: state intercept, or standardise columns"
+        )
+
+
+def of_lone_columns(names: Sequence[str], features: Mapping[Any, NDArray[Any]]) -> Iterator[str]:
+    """Yield the columns that are 0 but at one site: their lines of a total's Gram are sums of that site's rows alone.
+
+    Args:
+        names: of the columns.
+        features: each site's, shape (n, d).
+    """
+    held = {name: np.asarray(own).any(axis=0) for name, own in features.items() if len(own)}
+    if len(held) < 2:
+        return
+    lone, alone = np.stack(list(held.values())), defaultdict(list)
+    for place in np.flatnonzero(lone.sum(axis=0) == 1).tolist():
+        alone[list(held)[int(lone[:, place].argmax())]].append(names[place])
+    for site, columns in alone.items():
+        which = f"column{'s' * (len(columns) > 1)} {', '.join(columns)}"
+        yield (
+            f"{which}: 0 at all sites but {site}, so that the total shows sums of rows of {site} alone to "
+            "whoever sees it, in every mode: leave such columns out, or join categories"
         )
 
 

@@ -386,7 +386,9 @@ def _doubts(
         yield from doubts.of_codings(labels.targets)
     yield from doubts.of_copies(sites)
     yield from doubts.of_features(names, pooled.features)
-    yield from doubts.of_sites(names, {name: own.features for name, own in sites.items()})
+    by_site = {name: own.features for name, own in sites.items()}
+    yield from doubts.of_sites(names, by_site)
+    yield from doubts.of_lone_columns(names, by_site)
     if format in list(Agreement) and labels.is_real:
         places = [place for place, own in enumerate(pooled.targets.T) if proposed_offset(own) is not None]
         yield from doubts.of_sizes([f"target {place}" for place in places], pooled.targets[:, places])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -42,7 +42,7 @@ from analytic_secagg.site.table_look import (
     toml,
 )
 from analytic_secagg.site.table_refusals import NUMBERS, kind_of, marks_of, of_categories, of_numbers
-from analytic_secagg.spelling import loose, tidy
+from analytic_secagg.spelling import loose, nearest, tidy
 
 MOST_CATEGORIES = 20
 """Most categories of a column of texts; one with more is no feature."""
@@ -79,8 +79,8 @@ class Draft:
     notes: tuple[str, ...]
 
 
-def draft(path: Path, target: str) -> Draft:
-    """Return a draft for a file whose column ``target`` is to be learned.
+def draft(path: Path, target: str, *, leave_out: Collection[str] = ()) -> Draft:
+    """Return a draft for a file whose column ``target`` is to be learned, without the columns to ``leave_out``.
 
     Raises:
         DataError: the file cannot be read, or has no such column.
@@ -98,10 +98,12 @@ def draft(path: Path, target: str) -> Draft:
         others = "them, and no line names them" if reading.names else ", ".join(cells.head[:MOST_CATEGORIES])
         many = f"{len(near)} columns" if near else "no column"
         raise DataError(f"{path} has {many} {target}, and the target is one of {others}")
+    if absent := [name for name in leave_out if tidy(name) not in cells.head]:
+        raise DataError(f"{path} has no column {absent[0]}{nearest(absent[0], cells.head)}")
     texts = {
         name: [_text(cell) for cell in cells.column(place)]
         for place, name in enumerate(cells.head)
-        if cells.head.count(name) == 1 and name
+        if cells.head.count(name) == 1 and name and name not in {*map(tidy, leave_out)} - {near[0]}
     }
     kinds = {name: Counter(map(kind_of, _numbers_in(found))) for name, found in texts.items()}
     drafted = {
@@ -144,7 +146,7 @@ def draft(path: Path, target: str) -> Draft:
             * bool(torn),
             *(
                 f"{name}: left out, several columns have this name"
-                for name in sorted({*cells.head} - texts.keys() - {""})
+                for name in sorted({*cells.head} - texts.keys() - {"", *map(tidy, leave_out)})
             ),
             *[f"letters are read as {reading.encoding}: see whether they come out right"]
             * (reading.encoding not in ("utf-8", "utf-16", "utf-32")),

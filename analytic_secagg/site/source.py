@@ -45,8 +45,14 @@ def read_rows(
     return _of_numbers(place, rows)
 
 
-def sourced(place: Path, columns: Path | None, reading: Path | None = None) -> Dataset:
+def sourced(place: Path, columns: Path | None, reading: Path | None = None, sites: str | None = None) -> Dataset:
     """Return the rows of a table or function, a fifth of them (drawn with a fixed seed) for testing.
+
+    Args:
+        place: the table or function.
+        columns: the file of the table's schema.
+        reading: the file of its reading.
+        sites: the column that names the site of each row, in a table with a schema.
 
     Raises:
         DataError: it does not give what the schema says.
@@ -57,13 +63,23 @@ def sourced(place: Path, columns: Path | None, reading: Path | None = None) -> D
         own = None if reading is None else Reading.read(reading)
     except SiteFileError as error:
         raise UsageError(str(error)) from error
-    rows = read_rows(str(place), columns=schema, reading=own)
+    whose = None
+    if schema is not None and sites is not None:
+        if sites in schema.columns:
+            raise UsageError(
+                f"{columns} has the column {sites}, which names the sites: a total would show each site's sums; take "
+                "it out of the schema"
+            )
+        rows, texts = schema.rows_of_sites(place, sites, own)
+        whose = sites, texts
+    else:
+        rows = read_rows(str(place), columns=schema, reading=own)
     features, targets = rows.features, rows.targets
     if schema is None:
         features = as_float(features)
         targets = targets.reshape(len(targets), -1) if targets.dtype.kind == "f" else targets
     known = {} if schema is None else {"classes": schema.classes, "columns": schema.features}
-    return own_split(place.stem, features, targets, weights=rows.weights, **known)
+    return own_split(place.stem, features, targets, weights=rows.weights, sites=whose, **known)
 
 
 def _of_archive(place: str, part: str) -> ClientRows:

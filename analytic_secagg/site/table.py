@@ -26,9 +26,9 @@ from analytic_secagg.site.meanings import Meanings, Meant
 from analytic_secagg.site.odd_values import codes_for_missing
 from analytic_secagg.site.reading import HERE, ColumnReading, Reading
 from analytic_secagg.site.strict_models import StrictModel, Texts
-from analytic_secagg.site.table_files import Cells, cells_of_frame, read_cells
+from analytic_secagg.site.table_files import Cells, cells_of_frame, read_cells, text_of
 from analytic_secagg.site.table_refusals import check_last, check_names, of_categories, of_numbers, of_place
-from analytic_secagg.spelling import tidy
+from analytic_secagg.spelling import nearest, tidy
 
 Categories = Annotated[tuple[str, ...], Field(strict=False)]
 
@@ -157,6 +157,29 @@ class TableSchema(StrictModel):
         reading = reading or Reading()
         return self._rows(str(path), read_cells(Path(path), reading), reading)
 
+    def rows_of_sites(
+        self, path: Path | str, column: str, reading: Reading | None = None
+    ) -> tuple[ClientRows, list[str]]:
+        """Return the rows of a table of several sites, and of each the text of the column that names its site.
+
+        For simulations: a site's own table has no such column, and as a feature it would show each site's sums.
+
+        Raises:
+            DataError: as of ``rows``; there is no such column, or rows in which it is empty.
+        """
+        reading = reading or Reading()
+        cells = read_cells(Path(path), reading)
+        rows, kept = self._rows_kept(str(path), cells, reading)
+        if cells.head.count(tidy(column)) != 1:
+            raise DataError(f"{path} has no column {column}{nearest(column, cells.head)}")
+        names = [tidy(text_of(cell)) for cell in cells.column(cells.head.index(tidy(column)))]
+        if nobodys := [line for line, name in zip(cells.lines, names, strict=True) if name in self.missing_values]:
+            raise DataError(
+                f"{path}, line {nobodys[0]}: column {column} names no site in {len(nobodys)} of {len(names)} rows: "
+                "say whose they are, or leave them out of the table"
+            )
+        return rows, [name for name, is_kept in zip(names, kept, strict=True) if is_kept]
+
     def rows_of_frame(
         self, frame: Any, *, source: str = "the data frame", reading: Reading | None = None
     ) -> ClientRows:
@@ -226,6 +249,10 @@ class TableSchema(StrictModel):
         return found
 
     def _rows(self, source: str, cells: Cells, reading: Reading) -> ClientRows:
+        return self._rows_kept(source, cells, reading)[0]
+
+    def _rows_kept(self, source: str, cells: Cells, reading: Reading) -> tuple[ClientRows, NDArray[np.bool_]]:
+        """The rows, and for each row of the table whether it is one of them."""
         values = self._read(source, cells, reading, self.columns)
         unknown = np.isnan([values[name] for name, _ in self._of("target")]).any(axis=0)
         if unknown.any():  # where the schema leaves such rows out
@@ -233,7 +260,7 @@ class TableSchema(StrictModel):
         features, targets = (self._made(source, role, values) for role in ("feature", "target"))
         weights = self._made(source, "weight", values)[:, 0] if self._of("weight") else None
         try:
-            return ClientRows(features, targets.argmax(axis=1) if self.classes else targets, weights)
+            return ClientRows(features, targets.argmax(axis=1) if self.classes else targets, weights), ~unknown
         except InvalidRowsError as error:
             raise DataError(f"{source}: {error}") from error
 

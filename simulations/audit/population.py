@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +24,9 @@ IntRows = NDArray[np.int64]
 Labels = NDArray[np.int64]
 MAX_CANDIDATES = 2000
 MAX_PUBLIC = 1000
+
+LEAST_PART = 0.8
+"""Of a site's rows that are in a cohort at least."""
 
 DEALS = 100
 """How often numbers of rows are drawn until there are enough rows for all."""
@@ -85,9 +89,15 @@ class Population:
     def deal(self, n_clients: int, rows_per_client: int, rng: np.random.Generator) -> list[Indices]:
         """Different rows for each client, each number of rows from half to one and a half times the mean as likely.
 
+        Where a column names sites, clients with as many rows as these have are sites, drawn at random where not all
+        take part: each holds four fifths to all of its rows, since attacks need rows that nobody holds.
+
         Raises:
             UsageError: there are not enough rows.
         """
+        if self.sites and n_clients <= len(self.sites) and rows_per_client == self.rows_of_sites:
+            chosen = sorted(rng.permutation(len(self.sites))[:n_clients].tolist())
+            return [_some(self.sites[place], rng) for place in chosen]
         low, high = sizes(rows_per_client)
         for _ in range(DEALS):
             counts = rng.integers(low, high + 1, n_clients)
@@ -99,6 +109,27 @@ class Population:
                 "training rows, some of which nobody holds; audit fewer clients or rows per client"
             )
         return list(np.split(rng.permutation(self.candidates)[: counts.sum()], np.cumsum(counts)[:-1]))
+
+    @property
+    def sites(self) -> tuple[Indices, ...]:
+        """The candidates of each site that has some; empty where no column names sites."""
+        whose = self.dataset.sites
+        if whose is None:
+            return ()
+        own = whose.train[self.candidates]
+        return tuple(self.candidates[own == place] for place in np.unique(own))
+
+    @property
+    def rows_of_sites(self) -> int:
+        """The rows of a site in a cohort, on average."""
+        return rows_of_sites(len(self.candidates), len(self.sites))
+
+    def row_counts(self, rows_per_client: int) -> int:
+        """Return how many different numbers of rows a client may hold, of the client of which it is guessed best."""
+        if self.sites and rows_per_client == self.rows_of_sites:
+            return min(len(own) - _least(len(own)) + 1 for own in self.sites)
+        low, high = sizes(rows_per_client)
+        return high - low + 1
 
     def rows(self, indices: Indices) -> ClientRows:
         """A client's rows, as its learner takes them."""
@@ -196,6 +227,20 @@ def _entering(learner: AnalyticLearner[Any], model: Any, rows: ClientRows) -> In
 def pooled(statistics: Any) -> Any:
     """A contribution with one Gram, also where it has several, each of a part of the rows."""
     return together(statistics) if isinstance(statistics, tuple) else statistics
+
+
+def rows_of_sites(n_rows: int, n_sites: int) -> int:
+    """The rows of a site in a cohort, on average, of so many rows of all sites; an audit has 2 or more."""
+    return max(2, round((1 + LEAST_PART) / 2 * n_rows / n_sites))
+
+
+def _least(n_rows: int) -> int:
+    return max(1, math.ceil(LEAST_PART * n_rows))
+
+
+def _some(own: Indices, rng: np.random.Generator) -> Indices:
+    """Return some of a site's rows, each number of them from the least to all as likely."""
+    return rng.permutation(own)[: rng.integers(_least(len(own)), len(own) + 1)]
 
 
 def sizes(rows_per_client: int) -> tuple[int, int]:

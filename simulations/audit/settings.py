@@ -23,7 +23,7 @@ from simulations.audit.attack import (
 )
 from simulations.audit.catalogue import NAMES, choose_attacks
 from simulations.audit.decide import DecisionRule
-from simulations.audit.population import MAX_CANDIDATES
+from simulations.audit.population import MAX_CANDIDATES, rows_of_sites
 from simulations.command_line.shared_arguments import format_option
 from simulations.report.document import (
     Count,
@@ -154,15 +154,29 @@ class AuditSettings:
         _ = self.tried_modes
 
     def spelled_out(self, dataset: Dataset) -> AuditSettings:
-        """The same with what ``thorough`` stands for, and with a cohort for these rows where none was named."""
+        """The same with what ``thorough`` stands for, and with a cohort for these rows where none was named.
+
+        Raises:
+            UsageError: a cohort was named, and a column names the sites.
+        """
+        if dataset.sites is not None:
+            n_sites = len(np.unique(dataset.sites.train))
+            held = rows_of_sites(min(len(dataset.x_train), MAX_CANDIDATES), n_sites)
+            if self.clients not in (0, n_sites) or self.rows_per_client not in (0, held):
+                raise UsageError("--clients and --rows: --sites says whose rows are whose; leave one of the two out")
+            return replace(self, clients=n_sites, rows_per_client=held, cohorts=()).thoroughly()
         held = int(HELD * min(len(dataset.x_train), MAX_CANDIDATES))
         clients = self.clients or min(CLIENTS, max(LEAST, held // (self.rows_per_client or FEW_ROWS)))
         chosen = replace(
             self, clients=clients, rows_per_client=self.rows_per_client or min(ROWS, max(2, held // clients))
         )
+        return chosen.thoroughly()
+
+    def thoroughly(self) -> AuditSettings:
+        """The same with what ``thorough`` stands for."""
         if not self.thorough:
-            return chosen
-        return replace(chosen, thorough=False, modes=choose_modes(None), two_world_runs=THOROUGH_RUNS)
+            return self
+        return replace(self, thorough=False, modes=choose_modes(None), two_world_runs=THOROUGH_RUNS)
 
     @property
     def tried_epsilon(self) -> tuple[float, ...]:

@@ -24,7 +24,7 @@ from secagg import InOneProcess, Layout, PartyId, SumResult, new_session_id
 from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
 from simulations.audit.knowledge import Known
-from simulations.audit.population import EnteringRows, Indices, Population, Truth, sizes
+from simulations.audit.population import EnteringRows, Indices, Population, Truth
 from simulations.audit.view import FIRST_CLASS, Overlooked, RecordedSum, record_sum
 
 GAMES, FEW_CLIENTS, FEW_ROWS = 200, 20, 4
@@ -223,7 +223,6 @@ class Bench:
         """What is true of a client, or a cohort, with these rows."""
         population, entering = self.population, self.entering
         is_member = np.isin(population.candidates, indices)
-        low, high = sizes(self.rows_per_client)
         return Truth(
             rows=entering.candidates[is_member],
             labels=entering.candidate_labels[is_member],
@@ -233,7 +232,7 @@ class Bench:
             vector=vector,
             is_member=is_member,
             is_outlying=entering.outlying,
-            row_counts=high - low + 1,
+            row_counts=population.row_counts(self.rows_per_client),
             n_classes=self.population.dataset.n_classes,
             likeliest_row=entering.likeliest,
         )

@@ -64,6 +64,12 @@ class DataOptions:
         default=None,
     )
 
+    sites: str | None = option(
+        "the column of a table that says from which site a row is: each site is a client, and the column no feature",
+        str,
+        metavar="COLUMN",
+        default=None,
+    )
     offset: tuple[tuple[str, float], ...] = option(
         "a public number to subtract from a column first, by the column's name or number from 0, such as "
         "0=1e9; may be repeated",
@@ -89,6 +95,10 @@ class DataOptions:
                 "--data needs --target COLUMN, what is predicted, where it is a table; or --columns with its schema; "
                 "an npz file has neither"
             )
+        if self.sites is not None and not is_file:
+            raise UsageError("--sites is a column of a table in --data, such as rows.csv, which is missing or no table")
+        if self.sites is not None and self.sites == self.target:
+            raise UsageError("--sites and --target are two columns; name another for one of them")
         if self.reading and not self.columns:
             raise UsageError("--reading is of a table with a schema; give --columns too, or take it away")
 
@@ -103,11 +113,11 @@ class DataOptions:
 
     def _read(self) -> Dataset:
         if self.data and self.target is not None:
-            return guessed(self.data, self.target)
+            return guessed(self.data, self.target, self.sites)
         if self.data and (self.columns or _is_function(self.data)):
             from analytic_secagg.site.source import sourced
 
-            return sourced(self.data, self.columns, self.reading)
+            return sourced(self.data, self.columns, self.reading, self.sites)
         return load_npz(self.data) if self.data else bundled(self.dataset or DEFAULT_DATASET)
 
 
@@ -147,8 +157,13 @@ def _is_table(place: Path) -> bool:
     return is_table(str(place))
 
 
-def guessed(place: Path, target: str) -> Dataset:
+def guessed(place: Path, target: str, sites: str | None = None) -> Dataset:
     """Return the rows of a table by a schema that is guessed from it, with a note for every guess.
+
+    Args:
+        place: the table's file.
+        target: the column that is learned.
+        sites: the column that names the site of each row.
 
     Raises:
         analytic_secagg.errors.DataError: it cannot be read, or not without a person's decision.
@@ -158,12 +173,12 @@ def guessed(place: Path, target: str) -> Dataset:
     from analytic_secagg.site.strict_models import validated
     from analytic_secagg.site.table import TableSchema
 
-    found = draft(place, target)
+    found = draft(place, target, leave_out=[sites] if sites else [])
     schema = validated(TableSchema, tomllib.loads(found.schema), DataError, prefix=f"the schema guessed of {place}: ")
     said = tomllib.loads(found.reading)["client"]["reading"]
     reading = validated(Reading, said, DataError, prefix=f"the reading guessed of {place}: ")
     try:
-        rows = schema.rows(place, reading)
+        rows, whose = schema.rows_of_sites(place, sites, reading) if sites else (schema.rows(place, reading), [])
     except DataError as error:
         raise DataError(
             f"{error} (schema and reading were guessed; analytic-secagg schema draft writes both "
@@ -180,6 +195,7 @@ def guessed(place: Path, target: str) -> Dataset:
         classes=schema.classes,
         columns=schema.features,
         notes=[*kinds, *found.notes],
+        sites=(sites, whose) if sites else None,
     )
 
 

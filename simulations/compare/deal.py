@@ -41,7 +41,10 @@ class Deal:
         else:
             rng = np.random.default_rng([run.seed, *b"private compare"])
             data = _drawn(dataset, rng, run.split)
-        dealt = parse_partition(run.partition).deal(data.strata, run.clients, rng)
+        if data.sites is not None and run.partition == data.sites.partition:
+            dealt = data.sites.parts()
+        else:
+            dealt = parse_partition(run.partition).deal(data.strata, run.clients, rng)
         parts = dict(zip(run.parties, dealt, strict=True))
         return cls(data=data, parts=parts, split=split_locally(parts, run.seed))
 
@@ -58,6 +61,10 @@ def _drawn(dataset: Dataset, rng: np.random.Generator, split: Split) -> Dataset:
     train, test = np.split(order, [n_train])
     if split == "held-out":
         train, test = np.split(train, [n_train * 4 // 5])
+    sites = dataset.sites
+    if sites is not None:
+        whose = np.concatenate([sites.train, sites.test])
+        sites = replace(sites, train=whose[train], test=whose[test])
     return replace(
         dataset,
         x_train=features[train],
@@ -65,4 +72,5 @@ def _drawn(dataset: Dataset, rng: np.random.Generator, split: Split) -> Dataset:
         x_test=features[test],
         y_test=labels[test],
         w_train=None,
+        sites=sites,
     )

@@ -15,7 +15,7 @@ from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
 from analytic_secagg.learners import CROSS_VALIDATED, DEFAULT_ALPHAS, LEARNERS, LearnerEntry, Thresholds
 from simulations.compare.dpsgd import NEEDS_BUDGET
-from simulations.compare.options import CompareOptions
+from simulations.compare.options import CompareOptions, FederationOptions
 from simulations.compare.privacy import FLAT
 from simulations.compare.run import BASELINE, SHARES, Run
 from simulations.compare.tuning import Grid, Task, read_grids
@@ -170,9 +170,7 @@ def tasks_of(options: CompareOptions, dataset: Dataset) -> list[Task]:
         raise UsageError(NEEDS_BUDGET)
     gradient = [one for one in learning.baselines if not one.is_private]
     sizes = _sizes(learning.sweep, (*entries, *gradient), own)
-    deals = [
-        {"clients": n, "partition": way} for n, way in itertools.product(federation.clients, federation.partitions)
-    ]
+    deals = _deals(federation, dataset)
     common = _fields(federation)
     closed_forms = product(
         [size for entry in entries for size in sizes[entry.name]],
@@ -190,6 +188,20 @@ def tasks_of(options: CompareOptions, dataset: Dataset) -> list[Task]:
     beside = product([size for one in gradient for size in sizes[one.name]], deals, mode=BASELINE, **common)
     found = [Task(runs=(*closed_forms, *beside))]
     return found if options.privacy.epsilon is None else [*found, *_private(options, own, deals, modes)]
+
+
+def _deals(federation: FederationOptions, dataset: Dataset) -> list[dict[str, Any]]:
+    """Return the cohorts, and how rows go to them: as a column says where there is one.
+
+    Raises:
+        UsageError: sites of a column, and another way to deal rows.
+    """
+    if dataset.sites is None:
+        ways = itertools.product(federation.clients, federation.partitions)
+        return [{"clients": n, "partition": way} for n, way in ways]
+    if stated := {"--clients", "--partition"} & {*changed(federation)}:
+        raise UsageError(f"{' and '.join(sorted(stated))}: --sites says whose rows are whose; leave one of the two out")
+    return [{"clients": len(dataset.sites.names), "partition": dataset.sites.partition}]
 
 
 def _fields(options: Any) -> dict[str, Any]:

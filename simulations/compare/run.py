@@ -74,7 +74,7 @@ class Run(Record, title="asked"):
     clients: Annotated[Count, Column(heading="clients")] = 20
     """Clients of the cohort."""
     partition: Annotated[str, Column(heading="partition")]
-    """How training rows are dealt: iid, dirichlet:ALPHA or shards:S."""
+    """How training rows are dealt: iid, dirichlet:ALPHA or shards:S, or as a column of the table says (column NAME)."""
     split: Split = "given"
     """Whether the test rows are the data set's own; or drawn anew from all rows by the seed; or, to choose settings,
     the last fifth of training rows that are drawn so."""
