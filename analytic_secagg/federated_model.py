@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
 FEWEST_SITES = 2
 
+SHOWN = 5
+"""Classes that are named where a model is printed."""
+
 PROBABILISTIC = (Logistic, LDA)
 """Heads whose scores are logarithms of probabilities, up to what all classes share."""
 
@@ -74,7 +77,16 @@ class FederatedModel:
     classes: tuple[Any, ...] | None = None
     features: tuple[str, ...] | None = None
     is_flat: bool = False
-    run: FederatedRun[Any] | None = field(default=None, repr=False)
+    run: FederatedRun[Any] | None = None
+
+    def __repr__(self) -> str:
+        """What it predicts from what; ``learner`` and ``model`` hold the rest."""
+        names = [str(name) for name in self.classes or ()]
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        targets = f"{self.learner.n_targets} targets" if self.learner.n_targets > 1 else "a real target"
+        wanted = f"classes {', '.join(names[:SHOWN])}{more}" if names else targets
+        sites = f", trained by {len(self.run.survivors[-1])} sites" if self.run and self.run.sums else ""
+        return f"FederatedModel({self.learner.name}: {self.n_features_in_} features, {wanted}{sites})"
 
     @property
     def weights(self) -> FloatMatrix:

@@ -265,7 +265,7 @@ def _labelled(parameters: dict[str, Any], settings: LearnerSettings) -> AFL:
     if "patterns" not in settings.options:
         return AFL(**parameters)
     if settings.ridge == CROSS_VALIDATED:
-        raise UsageError("the ridge of partial labels does not follow from sums of folds: state it")
+        raise UsageError("partial labels have no ridge cv: state the ridge as a number")
     return PartialLabels(**parameters, patterns=sets_of_classes(settings.options["patterns"]))
 
 
@@ -278,7 +278,10 @@ def _fedhip(settings: LearnerSettings) -> FedHiP:
 
 def _stated_ridge(name: str, settings: LearnerSettings) -> float:
     if settings.ridge == CROSS_VALIDATED:
-        raise UsageError(f"the ridge of {name} does not follow from sums of folds: state it; afl and fedhip choose one")
+        raise UsageError(
+            f"{name} cannot choose its ridge ({CROSS_VALIDATED}), as afl and fedhip can: state a number, or leave "
+            f"{name} out"
+        )
     return float(settings.ridge)
 
 

@@ -98,8 +98,8 @@ def test_what_a_learner_cannot_do_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("afl", {"ridge": "cv", "options": {"patterns": "0+1,1+2"}}, "partial labels does not follow from sums"),
-        ("deepafl", {"ridge": "cv"}, "the ridge of deepafl does not follow from sums of folds"),
+        ("afl", {"ridge": "cv", "options": {"patterns": "0+1,1+2"}}, "partial labels have no ridge cv"),
+        ("deepafl", {"ridge": "cv"}, r"deepafl cannot choose its ridge \(cv\), as afl and fedhip can"),
         ("afl", {"options": {"folds": 3}}, "folds of afl says how a ridge is chosen"),
         ("afl", {"agreement": Agreement.STANDARDISED, "options": {"intercept": False}}, "so need an intercept"),
     ],
@@ -211,7 +211,7 @@ def test_the_ablation_of_afls_table_3_solves_the_sum_that_nobody_took_gamma_off(
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"), [({}, "state one, such as 1"), ({"ri_gamma": 1.0, "ridge": "cv"}, "state it")]
+    ("changes", "message"), [({}, "state one, such as 1"), ({"ri_gamma": 1.0, "ridge": "cv"}, "state a number")]
 )
 def test_the_ablation_needs_a_gamma_and_a_ridge(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
