@@ -83,7 +83,8 @@ class FederatedModel:
         """What it predicts from what; ``learner`` and ``model`` hold the rest."""
         names = [str(name) for name in self.classes or ()]
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        targets = f"{self.learner.n_targets} targets" if self.learner.n_targets > 1 else "a real target"
+        n_targets = getattr(self.learner, "n_targets", None)  # which a learner of another package may not say
+        targets = "a real target" if n_targets == 1 else f"{n_targets or 'real'} targets"
         wanted = f"classes {', '.join(names[:SHOWN])}{more}" if names else targets
         sites = f", trained by {len(self.run.survivors[-1])} sites" if self.run and self.run.sums else ""
         return f"FederatedModel({self.learner.name}: {self.n_features_in_} features, {wanted}{sites})"

@@ -254,13 +254,13 @@ class TableSchema(StrictModel):
     def _rows_kept(self, source: str, cells: Cells, reading: Reading) -> tuple[ClientRows, NDArray[np.bool_]]:
         """The rows, and for each row of the table whether it is one of them."""
         values = self._read(source, cells, reading, self.columns)
-        unknown = np.isnan([values[name] for name, _ in self._of("target")]).any(axis=0)
-        if unknown.any():  # where the schema leaves such rows out
-            values = {name: own[~unknown] for name, own in values.items()}
+        kept = ~np.isnan(np.array([values[name] for name, _ in self._of("target")])).any(axis=0)
+        if not kept.all():  # where the schema leaves such rows out
+            values = {name: own[kept] for name, own in values.items()}
         features, targets = (self._made(source, role, values) for role in ("feature", "target"))
         weights = self._made(source, "weight", values)[:, 0] if self._of("weight") else None
         try:
-            return ClientRows(features, targets.argmax(axis=1) if self.classes else targets, weights), ~unknown
+            return ClientRows(features, targets.argmax(axis=1) if self.classes else targets, weights), kept
         except InvalidRowsError as error:
             raise DataError(f"{source}: {error}") from error
 
