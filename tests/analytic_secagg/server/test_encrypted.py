@@ -366,7 +366,7 @@ def test_a_mode_whose_parties_nobody_listed_is_refused_before_anybody_waits(tria
 @pytest.mark.parametrize("mode", ENCRYPTED)
 def test_a_missing_extra_says_what_to_install(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tenseal", None)
-    with pytest.raises(RunSettingsError, match=r"pip install 'analytic-secagg\[he\]'"):
+    with pytest.raises(RunSettingsError, match=r"pip install '\.\[he\]'"):
         RunSettings.of(template_settings() | {"mode": mode})
     assert RunSettings.of(template_settings()).mode == "masked"
 
@@ -378,7 +378,7 @@ def test_a_site_without_the_extra_declines(trial: Trial, monkeypatch: pytest.Mon
     from secagg.encryption.seal import load_public
 
     load_public.cache_clear()
-    with pytest.raises(DeclinedError, match=r"pip install 'analytic-secagg\[he\]'"):
+    with pytest.raises(DeclinedError, match=r"pip install '\.\[he\]'"):
         site(trial, 1).join(proposed)
     assert set(site(trial, 1).join(proposal(session=new_session_id()))) == {1}
 

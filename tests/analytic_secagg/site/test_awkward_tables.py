@@ -388,7 +388,7 @@ def test_without_its_library_a_file_says_what_to_do(
     suffix: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=rf"analytic-secagg\[{extra}\]"):
+    with pytest.raises(DataError, match=rf"\.\[{extra}\]"):
         read(tmp_path, tmp_path / f"rows{suffix}")
 
 
