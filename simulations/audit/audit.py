@@ -88,7 +88,7 @@ def audit(
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
     started, settings = time.perf_counter(), settings.spelled_out(dataset)
-    rehearsed = dataset
+    rehearsed = settings.sized(dataset)
     if run is not None:
         rehearsed = with_others(dataset)
         settings = _as_in(run, rehearsed, settings)

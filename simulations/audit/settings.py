@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from analytic.errors import SpecificationError
 from analytic.row_format import RowFormat
 from analytic_secagg.console.arguments import budgets, count, items, natural, number, parse_options, whole, wholes
 from analytic_secagg.console.declaration import option
@@ -192,8 +193,25 @@ class AuditSettings:
         return standard.model_copy(update={"limits": standard.limits | dict(self.limits)})
 
     def format_for(self, dataset: Dataset) -> RowFormat:
-        """Return the format that was asked for, or one that covers all rows."""
-        return self.feature_format or RowFormat.covering(np.concatenate([dataset.x_train, dataset.x_test]))
+        """Return the format that was asked for, or one that covers all rows, sized if need be."""
+        return self.feature_format or _covering(self.sized(dataset))
+
+    def sized(self, dataset: Dataset) -> Dataset:
+        """Return the rows; where no format was asked for and none holds them, with each column made alike, and a note.
+
+        Each is divided by a power of two, as sites agree through a first sum: exact, and the same to every attack.
+        """
+        if self.feature_format is not None:
+            return dataset
+        try:
+            _covering(dataset)
+        except SpecificationError:
+            largest = np.abs(np.concatenate([dataset.x_train, dataset.x_test])).max(axis=0)
+            exponents = np.frexp(largest)[1]
+            x_train, x_test = (np.ldexp(x.astype(np.float64), -exponents) for x in (dataset.x_train, dataset.x_test))
+            note = "each column is divided by a power of two, as sites agree on columns of unlike sizes"
+            return replace(dataset, x_train=x_train, x_test=x_test, notes=(*dataset.notes, note))
+        return dataset
 
     @property
     def tried_modes(self) -> tuple[Mode, ...]:
@@ -205,6 +223,10 @@ class AuditSettings:
         given = parse_options(self.own, [mode for mode in self.modes if mode.options])
         chosen = {mode.name: given.get(mode.name) or _as_deployed(mode) for mode in self.modes}
         return tuple(mode.with_options(**chosen[mode.name]) for mode in self.modes)
+
+
+def _covering(dataset: Dataset) -> RowFormat:
+    return RowFormat.covering(np.concatenate([dataset.x_train, dataset.x_test]))
 
 
 def _limit(text: str) -> tuple[str, float | None]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from rich.console import Console
 
+from analytic.errors import SpecificationError
+from analytic.row_format import RowFormat
+from analytic.scaling import Agreement
 from analytic_secagg.console.output_files import OutputFile
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.size import WORTH_SAYING, gram_columns, in_words, needed_bytes, seconds, seconds_of_clients
@@ -31,6 +35,7 @@ def run(options: CompareOptions) -> int:
     """
     files = list(_files(options))
     dataset = with_label_noise(options.data.rows(), options.federation.label_noise, options.federation.seed)
+    options, dataset = _with_a_format(options, dataset)
     tasks = tasks_of(options, dataset)
     _announce(dataset, tasks)
     with progress_bar(sum(task.n_runs for task in tasks)) as progress:
@@ -51,6 +56,22 @@ def run(options: CompareOptions) -> int:
         if mark is Mark.WRONG:
             print(f"error: {finding}", file=sys.stderr)
     return 0 if comparison.all_bitwise_equal_to_pooled else 1
+
+
+def _with_a_format(options: CompareOptions, dataset: Dataset) -> tuple[CompareOptions, Dataset]:
+    """Return both with columns agreed on, and a note, where no format was stated and none holds all rows.
+
+    Noise has no agreed columns: with a budget the refusal stays.
+    """
+    if options.learning.feature_format is not None or options.privacy.epsilon is not None:
+        return options, dataset
+    try:
+        RowFormat.covering(dataset.x_train)
+    except SpecificationError as error:
+        learning = replace(options.learning, feature_format=Agreement.AGREED)
+        note = f"--format {Agreement.AGREED} is taken: {str(error).partition(':')[0]}"
+        return replace(options, learning=learning), replace(dataset, notes=(*dataset.notes, note))
+    return options, dataset
 
 
 def _announce(dataset: Dataset, tasks: Sequence[Task]) -> None:

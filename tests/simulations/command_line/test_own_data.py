@@ -14,6 +14,7 @@ from sklearn import datasets
 from sklearn.linear_model import LinearRegression
 
 from simulations.__main__ import main
+from simulations.audit.settings import AuditSettings
 from simulations.command_line.shared_arguments import guessed
 
 LOADED = ("load_iris", "load_wine", "load_breast_cancer", "load_diabetes", "load_linnerud", "load_digits")
@@ -118,3 +119,26 @@ def test_figures_that_mean_nothing_are_said(capsys: pytest.CaptureFixture[str]) 
     assert main([*few, "diabetes"]) == 0
     assert "R2 of afl" not in (said := capsys.readouterr().out)
     assert "too few to tell" not in said
+
+
+def test_columns_of_unlike_sizes_need_no_stated_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ages beside incomes: no 16-bit format holds both, so compare has columns agreed on, and audit divides them."""
+    rng = np.random.default_rng(0)
+    rows = [[int(rng.integers(18, 90)), int(rng.integers(9, 165)) * 1000, "yn"[n % 2]] for n in range(60)]
+    path = table(tmp_path / "own.csv", ["age", "income", "repaid"], rows)
+    asked = ["compare", "--data", str(path), "--target", "repaid", "--modes", "plain", "--clients", "3"]
+    assert main([*asked, "--json", str(tmp_path / "o.json")]) == 0
+    assert "--format agreed is taken: no 16-bit format holds the largest value" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    assert json.loads((tmp_path / "o.json").read_text())["runs"][0]["agreement"] == "agreed"
+    own, settings = guessed(path, "repaid"), AuditSettings()
+    sized = settings.sized(own)
+    assert settings.format_for(own).integer_bits == 0
+    assert np.array_equal(sized.x_train * [2.0**7, 2.0**18], own.x_train)
+    assert sized.notes[-1].startswith("each column is divided by a power of two")
+    small = guessed(
+        table(tmp_path / "small.csv", ["age", "dose", "repaid"], [[a, i // 10_000 + 2, y] for a, i, y in rows]),
+        "repaid",
+    )
+    assert settings.sized(small) is small
