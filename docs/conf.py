@@ -80,7 +80,7 @@ def hand_out_files(app: Sphinx, page: str, source: list[str]) -> None:
 
     def rewrite(link: re.Match[str]) -> str:
         leaves = posixpath.normpath(posixpath.join(posixpath.dirname(page), link["target"])).startswith("..")
-        return f"{{download}}`{link['text']} <{link['target']}>`" if leaves else link[0]
+        return f"{{download}}`{link['text'].strip('`')} <{link['target']}>`" if leaves else link[0]
 
     glossary = posixpath.relpath("reference/glossary", posixpath.dirname(page) or ".")
     words = f"\n\n---\n\n[The words of this project: glossary]({glossary}.md)\n"

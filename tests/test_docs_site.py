@@ -58,6 +58,7 @@ def test_every_page_is_on_the_site(site: Path) -> None:
         built = (site / page.relative_to(DOCS)).with_suffix(".html")
         assert built.exists()
         assert page.suffix != ".md" or page.stem == "glossary" or 'glossary.html"><span' in built.read_text("utf-8")
+        assert "{download}" not in built.read_text("utf-8"), f"{page.name} shows markup"
 
 
 def test_every_room_lists_its_pages() -> None:
