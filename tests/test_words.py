@@ -61,7 +61,7 @@ def test_no_page_has_a_retired_word(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*CODE, *PAGES], ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_text_installs_a_name_that_anybody_could_register(path: Path) -> None:
-    told = re.findall(r"install ['\"]?analytic[-_]secagg(?!-\w)", path.read_text(encoding="utf-8"))
+    told = re.findall(r"pip install ['\"]?analytic[-_]secagg(?!-\w)", path.read_text(encoding="utf-8"))
     assert not told, "say pip install . in a checkout, with extras pip install '.[he]'"
 
 
