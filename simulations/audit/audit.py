@@ -123,6 +123,8 @@ def audit(
     report = Audit(
         plan_sha256=None if plan is None else plan.sha256,
         dataset=DatasetRecord.of(dataset),
+        notes=rehearsed.notes,
+        sites=None if dataset.sites is None else dataset.sites.column,
         settings=stated,
         run=None if run is None else run.record,
         rule=settings.rule,

@@ -25,6 +25,9 @@ Labels = NDArray[np.int64]
 MAX_CANDIDATES = 2000
 MAX_PUBLIC = 1000
 
+MOST_PART = 0.9
+"""Of all rows that clients hold on average, since attacks need rows that nobody holds."""
+
 LEAST_PART = 0.8
 """Of a site's rows that are in a cohort at least."""
 
@@ -99,16 +102,18 @@ class Population:
             chosen = sorted(rng.permutation(len(self.sites))[:n_clients].tolist())
             return [_some(self.sites[place], rng) for place in chosen]
         low, high = sizes(rows_per_client)
+        if n_clients * rows_per_client > MOST_PART * len(self.candidates):
+            fit = int(MOST_PART * len(self.candidates)) // n_clients
+            or_rows = f", or at most {fit} rows per client" if fit > 1 else ""
+            raise UsageError(
+                f"{n_clients} clients with about {rows_per_client} rows each need more than {len(self.candidates)} "
+                f"training rows, a tenth of which nobody holds: audit fewer clients{or_rows}"
+            )
         for _ in range(DEALS):
             counts = rng.integers(low, high + 1, n_clients)
             if counts.sum() < len(self.candidates):
-                break
-        else:
-            raise UsageError(
-                f"{n_clients} clients with about {rows_per_client} rows each need more than {len(self.candidates)} "
-                "training rows, some of which nobody holds; audit fewer clients or rows per client"
-            )
-        return list(np.split(rng.permutation(self.candidates)[: counts.sum()], np.cumsum(counts)[:-1]))
+                return list(np.split(rng.permutation(self.candidates)[: counts.sum()], np.cumsum(counts)[:-1]))
+        raise UsageError(f"{n_clients} clients with about {rows_per_client} rows each: draw with another seed")
 
     @property
     def sites(self) -> tuple[Indices, ...]:

@@ -81,6 +81,10 @@ class Audit(Record, title="Report of analytic-secagg audit", frozen=False):
     """Digest of the file of the audit plan that it was made for; null for none."""
     dataset: DatasetRecord
     """The rows."""
+    notes: tuple[str, ...] = ()
+    """What was chosen or guessed of the rows: columns, target, codes for missing values, what was left out."""
+    sites: str | None = None
+    """The column that names the sites whose rows these are; null where rows were dealt to clients at random."""
     settings: SettingsRecord
     """What was audited."""
     run: RunRecord | None = None

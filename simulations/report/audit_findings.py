@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from simulations.audit.attack import MASKED, Limit
+from simulations.audit.attack import MASKED, Limit, Unit
 from simulations.audit.catalogue import NAMES, find_attack
 from simulations.audit.decide import Outcome, Result, Rule, Verdict
 from simulations.audit.exposure import Kind
@@ -28,13 +28,25 @@ DECISIONS = {
 
 BAD = (Outcome.LEAK, Outcome.OVER)
 
+WEAK = 0.9
+"""How often an attacker may be right under a claim of noise that is a weak promise."""
+
 
 def decision(audit: Audit) -> str:
     """Return the decision in words, and what it is not about: attacks that were not chosen."""
     tried = {one.name for one in audit.attacks}
     left_out = [name for name in NAMES if name not in tried]
     words = f" It is about the chosen attacks alone; {', '.join(left_out)} were left out." if left_out else ""
+    if audit.decision is Verdict.PASSED and any(map(_is_for_a_person, audit.results)):
+        words = f" What has no limit is for you to judge: see the lines marked !.{words}"
     return DECISIONS[audit.decision] + words
+
+
+def _is_for_a_person(one: Result) -> bool:
+    """Whether an attack on the owner's totals or models is mostly right about a row, and has no limit."""
+    if one.rule is not Rule.MAY_BE_SEEN or one.limit is not None or one.score is None or one.score.error is not None:
+        return False
+    return find_attack(one.attack).unit is Unit.ROW and one.score.leaked and one.score.rate > 0.5
 
 
 def sentences(audit: Audit) -> list[Finding]:
@@ -88,7 +100,7 @@ def _about_messages(audit: Audit) -> Iterator[Finding]:
             Mark.FINE,
             f"Messages ({names}): whoever sees a client's message learnt nothing about a person or a site in "
             f"{_attacks(len(hidden))}. The weakest attack would have noticed a leak that helps in {_of_100(weakest)} "
-            "of 100 tries. Nothing to do.",
+            "of 100 tries. Messages need nothing more.",
         )
 
 
@@ -124,6 +136,14 @@ def _of_exposure(audit: Audit, name: str, rows: int, results: Sequence[Result]) 
     else:
         rebuilt = any(one.hits for one in results if one.limit_name == Limit.REBUILT_ROWS)
         mark, words = Mark.NOTICE if rebuilt else Mark.FINE, "within the stated limits."
+        limited = [one for one in results if one.limit and one.value is not None]
+        if limited:
+            nearest = max(limited, key=lambda one: (one.value or 0.0) / (one.limit or 1.0))
+            words += f" Nearest to its limit: {_lower(_title(nearest))} ({_beside(nearest)})."
+    if judged := [one for one in results if _is_for_a_person(one)]:
+        mark = Mark.NOTICE if mark is Mark.FINE else mark
+        what = "; ".join(f"{_lower(_title(one))} ({_tries(one)})" for one in judged)
+        words += f" No limit is stated for what you must judge yourself: {what}."
     for check in audit.checks:
         if check.exposure == name and check.refused:
             mark = Mark.NOTICE if mark is Mark.FINE else mark
@@ -155,7 +175,12 @@ def _person(results: Sequence[Result]) -> Iterator[str]:
                 "Whoever has a list of all rows that may have been used, labels included, tells a used row from "
                 f"another {_of_100((one.hits or 0) / one.trials)} of 100 times (a coin: 50; no limit)."
             )
-        if one.limit_name == Limit.ATTRIBUTE and one.score is not None:
+        if one.limit_name == Limit.ATTRIBUTE and one.score is not None and one.score.rate <= one.score.chance:
+            yield (
+                "Whoever knows a person's row but for one value does not guess its quarter better than without the "
+                f"total ({_of_100(one.score.rate)} and {_of_100(one.score.chance)} of 100{_limit(one, ' more')})."
+            )
+        elif one.limit_name == Limit.ATTRIBUTE and one.score is not None:
             yield (
                 "Whoever knows a person's row but for one value guesses its quarter right "
                 f"{_of_100(one.score.rate)} of 100 times ({_of_100(one.score.chance)} without the total"
@@ -203,7 +228,8 @@ def _about_noise(audit: Audit) -> Iterator[Finding]:
                 f"--two-world-runs.\n{promise(one, audit.settings.clients)}.",
             )
         else:
-            yield Mark.FINE, f"{told}\n{promise(one, audit.settings.clients)}."
+            mark = Mark.NOTICE if most_right(one) >= WEAK else Mark.FINE
+            yield mark, f"{told}\n{promise(one, audit.settings.clients)}."
 
 
 def _about_controls(audit: Audit) -> Iterator[Finding]:
@@ -212,13 +238,11 @@ def _about_controls(audit: Audit) -> Iterator[Finding]:
     if lost:
         yield Mark.NOTICE, f"These attacks did not win where they must, so they decide nothing: {'; '.join(lost)}."
     elif tried := [one for one in audit.attacks if one.works]:
-        yield Mark.FINE, f"{len(tried)} of {len(tried)} attacks won where nothing protects, as they must."
+        yield Mark.FINE, f"The attacks work: all {len(tried)} that decide something win where nothing protects."
 
 
 def _about_what_is_known(audit: Audit) -> Iterator[Finding]:
-    hidden = {one.attack for one in audit.results if one.rule is Rule.MUST_HIDE}
-    clear = [one for one in audit.results if one.rule is Rule.CONTROL and one.outcome is Outcome.WON]
-    won = [one for one in clear if one.attack in hidden or not hidden]
+    won = [one for one in audit.results if one.rule is Rule.CONTROL and one.outcome is Outcome.WON]
     if won:
         rows = ", up to every row of a client" if any(one.attack == "lattice_rows" for one in won) else ""
         yield (
@@ -232,6 +256,11 @@ def _about_what_is_known(audit: Audit) -> Iterator[Finding]:
             yield Mark.NOTICE, f"Messages ({one.exposure}): {words}."
 
 
+def most_right(one: TwoWorlds) -> float:
+    """Return how often an attacker is right at most under a claim."""
+    return (math.exp(one.epsilon) + one.delta) / (math.exp(one.epsilon) + 1)
+
+
 def promise(one: TwoWorlds, clients: int) -> str:
     """Return what epsilon and delta come to for one person: Kairouz, Oh and Viswanath, 2015, at even odds.
 
@@ -240,11 +269,11 @@ def promise(one: TwoWorlds, clients: int) -> str:
         clients: of the owner's cohort.
     """
     least = MASKED.guarantee(tuple(range(1, clients + 1))).min_survivors
-    most = (math.exp(one.epsilon) + one.delta) / (math.exp(one.epsilon) + 1)
+    most = most_right(one)
     times = math.ceil(1e3 * most) / 10 if most < 0.995 else math.ceil(1e4 * most) / 100  # a bound is rounded up
     worth = (
         "little more than guessing" if most < 0.6
-        else "a real limit" if most < 0.9
+        else "a real limit" if most < WEAK
         else "a weak promise: ask what else protects them" if most < 0.995
         else "next to no promise for one person"
     )  # fmt: skip
@@ -265,6 +294,10 @@ def promise(one: TwoWorlds, clients: int) -> str:
 
 def _attacks(number: int) -> str:
     return f"{number} attack{'s' * (number != 1)}"
+
+
+def _lower(title: str) -> str:
+    return title[:1].lower() + title[1:]
 
 
 def _title(one: Result) -> str:
@@ -313,10 +346,10 @@ def cell_words(one: Result) -> CellWords:
     if one.score.error is not None:
         learnt = f"mean error {_percent(one.score.error)}, without it {_percent(one.score.blind_error or 0.0)}"
     elif not one.trials:
-        learnt = "there is none to look for"
+        learnt = "these rows have none, so none comes out"
     elif one.limit_name == Limit.MEMBERSHIP and one.value is not None:
         interval = " to ".join(map(_percent, one.interval or ()))
-        learnt = f"{_percent(one.value)} for the outermost tenth ({interval})"
+        learnt = f"{_percent(one.value)} for the tenth that stands out most ({interval})"
     else:
         learnt = f"{one.hits} of {one.trials}, guessing {_percent(one.chance or 0.0)}"
     if one.limit is not None:

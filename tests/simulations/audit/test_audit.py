@@ -29,6 +29,7 @@ from simulations.audit.attack import Unit
 from simulations.audit.audit import audit
 from simulations.audit.catalogue import choose_attacks, find_attack
 from simulations.audit.decide import Outcome, Rule, Verdict
+from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Kind
 from simulations.audit.population import QUARTERS, with_labels
 from simulations.audit.record import Audit
@@ -103,12 +104,17 @@ def test_the_correct_product_passes(report: Audit) -> None:
     rebuilt_some = any(
         "rows come out exactly" in sentence for _, sentence in told if sentence.startswith("Total of 20")
     )
-    assert rebuilt_some == (total is Mark.NOTICE)  # seldom, within the limit
+    judged = any(
+        "what you must judge yourself" in sentence for _, sentence in told if sentence.startswith("Total of 20")
+    )
+    assert (rebuilt_some or judged) == (total is Mark.NOTICE)  # seldom, within the limit
+    (noise,) = (mark for mark, sentence in told if sentence.startswith("Noise for epsilon 8"))
+    assert noise is Mark.NOTICE  # as claimed, and next to no promise
     fine = [sentence for mark, sentence in told if mark is Mark.FINE]
-    for beginning in ("Messages (masked", "Model of 20 clients", "Noise for epsilon 8"):
+    for beginning in ("Messages (masked", "Model of 20 clients"):
         assert any(sentence.startswith(beginning) for sentence in fine), beginning
     assert [one.epsilon for one in report.two_worlds] == [8.0]
-    assert any("attacks won where nothing protects" in sentence for sentence in fine)
+    assert any("decide something win where nothing protects" in sentence for sentence in fine)
     exposed_by = {one.name: one.exposed_by for one in report.exposures if one.kind == Kind.MESSAGE}
     assert exposed_by == {
         "plain": "the server alone",
@@ -117,6 +123,37 @@ def test_the_correct_product_passes(report: Audit) -> None:
     }
     assert any(one.exposure == "total of 5 clients" for one in report.results)
     assert ("total of 20 clients", False) in {(check.exposure, check.refused) for check in report.checks}
+
+
+def test_a_strong_attack_without_a_limit_is_the_readers_to_judge(report: Audit) -> None:
+    """89 of 100 stood below a green line that said nothing of it; class counts are in every exact total."""
+    of_total = [one for one in report.results if one.exposure == "total of 20 clients"]
+    found = next(one for one in of_total if one.attack == "dictionary")
+    counts = next(one for one in of_total if one.attack == "label_histogram")
+    assert counts.score is not None
+    assert counts.score.hits == counts.score.trials > 0
+
+    def told(hits: int) -> tuple[Mark, str]:
+        changed = found.model_copy(update={"score": Score(hits=hits, trials=55, chance=0.5)})
+        results = [changed if one is found else one for one in report.results]
+        audit = report.model_copy(update={"results": results})
+        mark, words = next(one for one in sentences(audit) if one[1].startswith("Total of 20 clients"))
+        return mark, f"{decision(audit)} {words.splitlines()[0]}"
+
+    mark, words = told(49)
+    assert mark is Mark.NOTICE
+    assert "What has no limit is for you to judge" in words
+    assert "right in 49 of 55 tries" in words
+    assert "how many rows of each class" not in words
+    assert "judge" not in told(27)[1]
+    assert "Nearest to its limit: " in words
+
+
+def test_the_page_says_what_was_audited(digits: Dataset) -> None:
+    named = replace(digits, notes=("albumin: -9 taken for missing",))
+    text = to_html(audit(named, settings(attacks=choose_attacks(["lone_rows"]), clients=3)))
+    assert "albumin: -9 taken for missing" in text
+    assert "Cohorts of 3 clients with about 6 rows each" in " ".join(text.split())
 
 
 def test_each_result_is_judged_by_the_rule_of_its_exposure(report: Audit) -> None:
@@ -144,6 +181,8 @@ def test_too_many_clients_for_the_data_are_said_and_not_hidden(digits: Dataset) 
     assert any(item.startswith("total of 5000 clients: ") for item in found.limitations)
     with pytest.raises(UsageError, match="audit fewer clients"):
         audit(digits, settings(clients=5000))
+    with pytest.raises(UsageError, match=f"at most {int(0.9 * len(digits.x_train)) // 5} rows per client"):
+        audit(digits, settings(clients=5, rows_per_client=len(digits.x_train) // 5))
 
 
 @pytest.mark.parametrize("learner", ["fedhip", "safle", "deepafl", "logistic"])
@@ -305,7 +344,7 @@ def test_what_is_wrong_or_undecided_is_said_first_and_by_name(
 def test_no_verdict_is_said_beyond_what_was_tried_or_would_be_released(report: Audit) -> None:
     two = report.model_copy(update={"settings": report.settings.model_copy(update={"clients": 2})})
     assert any(mark is Mark.WRONG and "has the other's, exactly" in sentence for mark, sentence in sentences(two))
-    assert decision(report) == DECISIONS[report.decision]
+    assert "left out" not in decision(report)
     fewer = report.model_copy(update={"attacks": report.attacks[1:]})
     assert decision(fewer).endswith(f"; {report.attacks[0].name} were left out.")
     checks = [one.model_copy(update={"refused": True, "findings": ("too few rows",)}) for one in report.checks]
@@ -415,7 +454,7 @@ def test_the_exit_code_is_0_for_passed_alone(
 
 def test_what_cannot_be_audited_ends_with_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--clients", "1000"]) == 2
-    assert "audit fewer clients or rows per client" in capsys.readouterr().err
+    assert "audit fewer clients" in capsys.readouterr().err
     assert main(["audit", "--limit", "rows=1"]) == 2
     assert "a limit is NAME=NUMBER" in capsys.readouterr().err
 
