@@ -125,6 +125,8 @@ class RowFormat:
         numbers = np.empty(0, dtype=np.int32)
         for chunk in _chunks(source):
             part, whole = source[chunk], target[chunk]
+            if part.dtype == np.float16:  # exact, and what follows has no vector instructions for halves
+                part = part.astype(np.float32)
             if part.size and not self._holds(part):
                 if not clip or not np.isfinite(part).all():
                     raise self.refusal(rows)
