@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.learner import ClientRows
+from analytic.row_format import ends
 from analytic_secagg.site.odd_values import codes_apart
 from analytic_secagg.site.offsets import proposed_offset
 from analytic_secagg.site.table_look import MISSING_NUMBERS
@@ -58,8 +59,7 @@ def of_features(names: Sequence[str], features: NDArray[Any]) -> Iterator[str]:
     """
     if not len(features):
         return
-    ends = np.stack([features.min(axis=0), features.max(axis=0)])
-    for place in np.flatnonzero(np.isin(ends, [*MISSING_NUMBERS]).any(axis=0)).tolist():
+    for place in np.flatnonzero(np.isin(ends(features, axis=0), [*MISSING_NUMBERS]).any(axis=0)).tolist():
         for value, often in codes_apart(features[:, place]):
             yield (
                 f"column {names[place]}: {value:g} ({often} rows) lies apart from all other values: if it stands "
