@@ -65,7 +65,8 @@ class RowFormat:
         It looks at every row, so it is for public rows and simulations: in a deployment the format is agreed
         before anyone looks at data.
         """
-        top, bottom = float(np.max(rows, initial=0)), float(np.min(rows, initial=0))
+        least, most = ends(rows)
+        top, bottom = float(np.maximum(most, 0)), float(np.minimum(least, 0))
         largest = max(top, -bottom)  # not np.abs: the smallest integer of a type has no absolute value in it
         if not np.isfinite(top - bottom):
             raise InvalidRowsError("rows hold NaN or infinity; no fixed-point format covers them")
@@ -124,7 +125,7 @@ class RowFormat:
         source, target = np.atleast_1d(rows), np.atleast_1d(units)
         numbers = np.empty(0, dtype=np.int32)
         for chunk in _chunks(source):
-            part, whole = source[chunk], target[chunk]
+            part, whole = _without_halves(source[chunk]), target[chunk]
             if part.size and not self._holds(part):
                 if not clip or not np.isfinite(part).all():
                     raise self.refusal(rows)
@@ -273,9 +274,20 @@ class ColumnMap:
         return tuple(math.ldexp(1.0 / one, exponent) for one, exponent in zip(factors, self.exponents, strict=True))
 
 
+def ends(rows: NDArray[Any], axis: int | None = None) -> tuple[Any, Any]:
+    """The smallest and the largest of all entries, or of each column with ``axis`` 0; zeros where there are no rows."""
+    if not rows.size:
+        none = np.zeros(rows.shape[1:] if axis == 0 else ())
+        return none, none
+    found = [(part.min(axis), part.max(axis)) for part in (_without_halves(rows[chunk]) for chunk in _chunks(rows))]
+    least, most = zip(*found, strict=True)
+    return np.min(least, axis=0), np.max(most, axis=0)
+
+
 def _largest(rows: NDArray[Any]) -> FloatMatrix:
-    """The largest absolute entry of each column."""
-    found: FloatMatrix = np.maximum(rows.max(axis=0, initial=0), -rows.min(axis=0, initial=0).astype(np.float64))
+    """The largest absolute entry of each column, or 0."""
+    least, most = ends(rows, axis=0)
+    found: FloatMatrix = np.maximum(0.0, np.maximum(most, -least.astype(np.float64)))
     return found
 
 
@@ -313,6 +325,11 @@ def refuse_mask(array: NDArray[Any]) -> None:
             f"rows and targets are plain arrays, and a masked one of shape {array.shape} came: leave out the rows with "
             "hidden entries, or put numbers in their place with filled()"
         )
+
+
+def _without_halves(rows: NDArray[Any]) -> NDArray[Any]:
+    """These rows, in float32 in place of float16, for whose comparisons processors have no vector instructions."""
+    return rows.astype(np.float32) if rows.dtype == np.float16 else rows
 
 
 def _chunks(rows: NDArray[Any]) -> Iterator[slice]:

@@ -16,6 +16,9 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - its folders are their owner's a
 if os.access(SHARED_MEMORY, os.W_OK):  # a site flushes every word to its disk, which takes most of a rehearsal's time
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
 
+# Where it is set, each of the processes that tests start would compile every module again, for most of its time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", max_examples=25, deadline=None, suppress_health_check=_QUIET)
 settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=_QUIET)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 from importlib import import_module
@@ -26,6 +27,7 @@ HOUSES = {"secagg", "analytic", "analytic_secagg"}
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
+@functools.cache
 def names_in(path: Path) -> set[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}

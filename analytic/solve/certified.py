@@ -42,8 +42,8 @@ LEVELS, SMALL = 40, 64
 """Most improvements of a preconditioner: condition numbers up to some 2^50 a level, and small systems have any."""
 LOWEST = -900
 """Units below 2^LOWEST would leave float64."""
-MIN_COLUMNS, MAX_COLUMNS, COLUMNS_PART = 16, 128, 32
-"""Columns are refined d / 32 at a time, 16 to 128: their digits, some 45 numbers an entry, then take less than what
+MIN_COLUMNS, MAX_COLUMNS, COLUMNS_PART = 16, 128, 24
+"""Columns are refined d / 24 at a time, 16 to 128: their digits, some 45 numbers an entry, then take less than what
 made the inverse, and products are wide enough for BLAS."""
 EXACT_SIZE = 1024
 """Largest system that rational arithmetic decides: some seconds a column."""

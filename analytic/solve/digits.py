@@ -23,6 +23,8 @@ BLOCK_ROWS = 1024
 """Rows of one exact product, so that its digits take little memory."""
 WIDEST, NARROWEST = 26, 17
 """Bits of digits where a product has two widths: two digits are one float64, and ``digit_product`` needs 17."""
+EXPONENT_BITS, MANTISSA_BITS = 0x7FF << 52, (1 << 52) - 1
+"""Of a float64 as an integer."""
 INFLATE = 1 + 2.0**-30
 """Covers the rounding of the few operations that compute a bound itself."""
 
@@ -188,20 +190,21 @@ class Digits:
         return self._carried(sums, bits, self.exponent)
 
     def __add__(self, other: Digits) -> Digits:
+        return self._plus(other, 1.0)
+
+    def __sub__(self, other: Digits) -> Digits:
+        return self._plus(other, -1.0)
+
+    def _plus(self, other: Digits, sign: float) -> Digits:
         other = other.in_bits(self.bits)
         unit = min(self.exponent, other.exponent)
         ends = [len(m.planes) + (m.exponent - unit) // m.bits + 1 for m in (self, other)]
         sums = np.zeros((max(ends), *self.shape), dtype=np.int64)
-        for matrix in (self, other):
+        for matrix, factor in ((self, 1.0), (other, sign)):
             whole, part = divmod(matrix.exponent - unit, matrix.bits)
-            sums[whole : whole + len(matrix.planes)] += matrix.planes.astype(np.int64) << part
-        return self._carried(sums, self.bits, unit)
-
-    def __neg__(self) -> Digits:
-        return Digits(-self.planes, self.bits, self.exponent)
-
-    def __sub__(self, other: Digits) -> Digits:
-        return self + -other
+            for place, plane in enumerate(matrix.planes, whole):  # two digits wide at most, so floats still
+                np.add(sums[place], plane * (factor * 2.0**part), out=sums[place], dtype=np.int64, casting="unsafe")
+        return self._carried(sums, self.bits, unit, len(sums) + 2)
 
     def __matmul__(self, other: Digits) -> Digits:
         """The product, in digits of our width; the other matrix's may have another one (``bits_beside``)."""
@@ -335,8 +338,13 @@ def exact_forms(rows: FloatMatrix, matrices: Sequence[FloatMatrix]) -> FloatMatr
 def rounds_to_high(high: FloatMatrix, low: FloatMatrix, error: FloatMatrix) -> NDArray[np.bool_]:
     """Return the entries in which every number within ``error`` of high + low rounds to high."""
     margin = error * INFLATE + np.abs(low) * 2.0**-50
-    up, down = np.nextafter(high, np.inf) - high, high - np.nextafter(high, -np.inf)
-    decided: NDArray[np.bool_] = (low + margin < up / 2) & (low - margin > -down / 2)
+    # half of the distance to the next float away from zero, and towards it, where a power of two has half of that
+    bits = high.view(np.int64)
+    power = (bits & EXPONENT_BITS).view(np.float64)
+    beyond = power * 2.0**-53
+    within = np.where(bits & MANTISSA_BITS, beyond, beyond / 2)
+    outwards = low * np.copysign(1.0, high)
+    decided: NDArray[np.bool_] = (outwards + margin < beyond) & (outwards - margin > -within)
     return decided
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from support.rationals import pseudo_inverse_times, rational
 
 from analytic.solve import Solution, minimum_norm, solve_ridge
-from analytic.solve.digits import Digits, bits_beside, digit_bits, fewest_bits
+from analytic.solve.digits import Digits, bits_beside, digit_bits, fewest_bits, rounds_to_high
 
 
 def assert_exact(solution: Solution, gram: NDArray[Any], cross: NDArray[Any], ridge: float) -> None:
@@ -190,3 +190,15 @@ class TestDigits:
         n = len(Digits.of(matrix, bits).planes)
         assert n == len(Digits.of(matrix, widest).planes)
         assert bits == min(17, widest) or bits_beside(d, bits) == 26 or len(Digits.of(matrix, bits - 1).planes) > n
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("high", [1.0, 1.0 + 2.0**-52, 2.0 - 2.0**-52, 1.5, 2.0**-300, 3.0 * 2.0**200])
+def test_an_interval_is_decided_where_both_of_its_ends_round_to_the_same_float(high: float, sign: float) -> None:
+    """Below a power of two floats are twice as close: Fraction's own rounding says which numbers come to ``high``."""
+    high, unit = sign * high, np.spacing(high)
+    for low in (unit * part for part in (0.0, 0.2, 0.26, 0.4, 0.6, -0.2, -0.26, -0.4, -0.6)):
+        for error in (0.0, 0.04 * unit, 0.2 * unit):
+            ends = (float(Fraction(high) + Fraction(low) + Fraction(by)) for by in (error, -error))
+            found = rounds_to_high(np.array([high]), np.array([low]), np.array([error]))
+            assert found[0] == all(end == high for end in ends), (high, low / unit, error / unit)
