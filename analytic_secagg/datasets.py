@@ -6,7 +6,7 @@ import hashlib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,8 @@ PAIRS = (("x", "y"), ("features", "labels"), ("features", "targets"), ("data", "
 
 SPLIT_SEED = 0
 TEST_FRACTION = 0.2
+FEW_OF_A_CLASS = 10
+"""Rows below which a class is not tested: a release gate refuses totals of fewer than 5 rows of a class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -194,11 +196,14 @@ def split(
     classes: tuple[str, ...] = (),
     columns: tuple[str, ...] = (),
     weights: NDArray[Any] | None = None,
-    notes: tuple[str, ...] = (),
+    notes: Iterable[str] = (),
+    is_kept: NDArray[np.bool_] | None = None,
 ) -> Dataset:
-    """Return all rows, a fifth of them (drawn with a fixed seed) for testing."""
+    """Return all rows, a fifth of them (drawn with a fixed seed) for testing, of those that are not kept to train."""
     order = np.random.default_rng(SPLIT_SEED).permutation(len(features))
-    test, train = np.split(order, [round(TEST_FRACTION * len(order))])
+    kept, drawn = ([], order) if is_kept is None else (order[is_kept[order]], order[~is_kept[order]])
+    test, train = np.split(drawn, [round(TEST_FRACTION * len(drawn))])
+    train = np.concatenate([train, kept]).astype(np.intp)
     return Dataset(
         name=name,
         x_train=features[train],
@@ -208,17 +213,22 @@ def split(
         classes=classes,
         columns=columns,
         w_train=None if weights is None else weights[train],
-        notes=notes,
+        notes=tuple(notes),
     )
 
 
 def own_split(
     name: str, features: NDArray[Any], labels: NDArray[Any], *, notes: Iterable[str] = (), **known: Any
 ) -> Dataset:
-    """Return somebody's own rows split, and say so."""
-    tested = round(TEST_FRACTION * len(features))
-    said = f"{tested} of {len(features)} rows are kept for testing, drawn with seed {SPLIT_SEED}"
-    return split(name, features, labels, notes=(said, *notes), **known)
+    """Return somebody's own rows split, and say so; classes of few rows, which a total needs, are not tested."""
+    is_few = np.zeros(len(features), dtype=bool)
+    if labels.ndim == 1:
+        _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        is_few = (counts[places] < FEW_OF_A_CLASS) & (counts.max() >= FEW_OF_A_CLASS)
+    found = split(name, features, labels, is_kept=is_few, notes=notes, **known)
+    said = f"{len(found.x_test)} of {len(features)} rows are kept for testing, drawn with seed {SPLIT_SEED}"
+    few = f", none of the {int(is_few.sum())} rows of classes with fewer than {FEW_OF_A_CLASS}" if is_few.any() else ""
+    return replace(found, notes=(said + few, *notes))
 
 
 def load_npz(path: Path) -> Dataset:
