@@ -128,6 +128,10 @@ class Reading(StrictModel):
             raise SiteFileError(f"{path} needs a table [client.reading]; the command schema proposes one")
         return validated(cls, found, SiteFileError, prefix=f"{path}: ", whole="[client.reading]")
 
+    def to_toml(self) -> str:
+        """Return what it states as an inline table, the value of ``reading`` in [client]."""
+        return _inline(self.model_dump(exclude_defaults=True))
+
     def number(self, text: str) -> float:
         """Return the number that a tidy text writes with this file's marks.
 
@@ -147,6 +151,12 @@ class Reading(StrictModel):
         if not math.isfinite(number := float(text)):
             raise ValueError
         return as_float(Decimal(text)) if abs(number) >= _LARGEST_WHOLE else number
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key_of(name)} = {_inline(own)}' for name, own in value.items())} }}"
+    return json.dumps(sorted(value) if isinstance(value, frozenset) else value, ensure_ascii=False)
 
 
 _LARGEST_WHOLE = 2.0**53

@@ -307,7 +307,8 @@ def test_a_class_of_few_rows_keeps_them_all_for_training() -> None:
     labels = np.array([0] * 60 + [1] * 10 + [2] * 5)
     data = own_split("rows", np.arange(75.0).reshape(-1, 1), labels)
     assert np.bincount(data.y_train, minlength=3)[2] == 5
-    assert len(data.x_test) == 14 and {0, 1} >= {*data.y_test.tolist()}
+    assert len(data.x_test) == 14
+    assert {*data.y_test.tolist()} <= {0, 1}
     assert sorted([*data.x_train[:, 0], *data.x_test[:, 0]]) == list(range(75))
     assert data.notes[0].endswith("none of the 5 rows of classes with fewer than 10")
     assert len(own_split("rows", np.arange(9.0).reshape(-1, 1), np.arange(9) % 3).x_test) == 2  # where all are small
