@@ -36,6 +36,9 @@ LOWEST, HIGHEST = -64, 64
 CELLS = HIGHEST - LOWEST + 3
 """Counts of a column: missing values, zeros, and one for each exponent."""
 
+NO_SPREAD = 1.0
+"""Deviation of a scaled column that has none, so that it is left as it is."""
+
 TARGET_BITS = 24
 """Bits of scaled targets at most. DeepAFL's rows have the more bits the fewer its targets have."""
 
@@ -78,6 +81,16 @@ class Columns:
     missing: tuple[int, ...] = ()
     coarse: tuple[int, ...] = ()
     moments: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+
+    @property
+    def without_spread(self) -> tuple[int, ...]:
+        """Features that have one value other than 0 in all rows, as far as their format tells; known with moments.
+
+        They are constants, or differ by less than their format keeps, as 1e9 + {0, 1, 2} does.
+        """
+        means, deviations = self.moments or ((), ())
+        pairs = enumerate(zip(means, deviations, strict=True))
+        return tuple(place for place, (mean, deviation) in pairs if mean and deviation == NO_SPREAD)
 
     @property
     def received(self) -> list[bytes]:
@@ -354,12 +367,12 @@ def _n_columns(head: Any) -> int:
 def _moments(total: Tallies, bits: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Means and standard deviations of scaled features: exact rationals, rounded, and a square root rounded once.
 
-    A column without spread, or without values, has the deviation 1.
+    A column without spread, or without values, has the deviation 1, which none below one can have.
     """
     columns = list(zip(*(total[name].tolist() for name in ("present", "sums", "squares")), strict=True))
     means = tuple(float(Fraction(s, n << bits)) if n else 0.0 for n, s, _ in columns)
     variances = (Fraction(n * q - s * s, n * n << 2 * bits) if n else Fraction(0) for n, s, q in columns)
-    return means, tuple(math.sqrt(variance) if variance else 1.0 for variance in variances)
+    return means, tuple(math.sqrt(variance) if variance else NO_SPREAD for variance in variances)
 
 
 def _range(found: Columns, head: Any) -> int:

@@ -32,6 +32,8 @@ PAIRS = (("x", "y"), ("features", "labels"), ("features", "targets"), ("data", "
 
 SPLIT_SEED = 0
 TEST_FRACTION = 0.2
+FEW_OF_A_CLASS = 10
+"""Rows below which a class is not tested: a release gate refuses totals of fewer than 5 rows of a class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -239,19 +241,24 @@ def split(
     classes: tuple[str, ...] = (),
     columns: tuple[str, ...] = (),
     weights: NDArray[Any] | None = None,
-    notes: tuple[str, ...] = (),
+    notes: Iterable[str] = (),
+    is_kept: NDArray[np.bool_] | None = None,
     sites: tuple[str, Sequence[str]] | None = None,
 ) -> Dataset:
-    """Return all rows, a fifth of them (drawn with a fixed seed) for testing; ``sites`` are a column and its texts."""
+    """Return all rows, a fifth of them (drawn with a fixed seed) for testing, of those that are not kept to train.
+
+    ``sites`` are a column and its texts, the site of each row.
+    """
     order = np.random.default_rng(SPLIT_SEED).permutation(len(features))
-    test, train = np.split(order, [round(TEST_FRACTION * len(order))])
-    whose = None
+    kept, drawn = ([], order) if is_kept is None else (order[is_kept[order]], order[~is_kept[order]])
+    test, train = np.split(drawn, [round(TEST_FRACTION * len(drawn))])
+    train = np.concatenate([train, kept]).astype(np.intp)
+    whose, said = None, []
     if sites is not None:
         names, places = np.unique(np.array(sites[1]), return_inverse=True)
         whose = Sites(column=sites[0], names=tuple(names.tolist()), train=places[train], test=places[test])
         held = (f"{name} {len(own)}" for name, own in zip(whose.names, whose.parts(), strict=True))
-        said = f"column {whose.column} names {len(whose.names)} sites, with so many training rows: {', '.join(held)}"
-        notes = (*notes, said)
+        said.append(f"column {whose.column} names {len(names)} sites, with so many training rows: {', '.join(held)}")
     return Dataset(
         name=name,
         x_train=features[train],
@@ -261,7 +268,7 @@ def split(
         classes=classes,
         columns=columns,
         w_train=None if weights is None else weights[train],
-        notes=notes,
+        notes=(*notes, *said),
         sites=whose,
     )
 
@@ -269,16 +276,20 @@ def split(
 def own_split(
     name: str, features: NDArray[Any], labels: NDArray[Any], *, notes: Iterable[str] = (), **known: Any
 ) -> Dataset:
-    """Return somebody's own rows split, and say so."""
-    tested = round(TEST_FRACTION * len(features))
-    said = f"{tested} of {len(features)} rows are kept for testing, drawn with seed {SPLIT_SEED}"
-    found = split(name, features, labels, notes=(said, *notes), **known)
-    if not tested or found.y_test.ndim > 1:
-        return found
-    values, counted = np.unique(found.y_train, return_counts=True)
-    part = float((found.y_test == values[counted.argmax()]).mean())
-    baseline = f"whoever always says the commonest class is right in {part:.2%} of the test rows"
-    return replace(found, notes=(said, baseline, *found.notes[1:]))
+    """Return somebody's own rows split, and say so; classes of few rows, which a total needs, are not tested."""
+    is_few = np.zeros(len(features), dtype=bool)
+    if labels.ndim == 1:
+        _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        is_few = (counts[places] < FEW_OF_A_CLASS) & (counts.max() >= FEW_OF_A_CLASS)
+    found = split(name, features, labels, is_kept=is_few, notes=notes, **known)
+    said = f"{len(found.x_test)} of {len(features)} rows are kept for testing, drawn with seed {SPLIT_SEED}"
+    few = f", none of the {int(is_few.sum())} rows of classes with fewer than {FEW_OF_A_CLASS}" if is_few.any() else ""
+    baseline = []
+    if labels.ndim == 1 and len(found.y_test):
+        values, counted = np.unique(found.y_train, return_counts=True)
+        part = float((found.y_test == values[counted.argmax()]).mean())
+        baseline.append(f"whoever always says the commonest class is right in {part:.2%} of the test rows")
+    return replace(found, notes=(said + few, *baseline, *found.notes))
 
 
 def load_npz(path: Path) -> Dataset:

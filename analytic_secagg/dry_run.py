@@ -146,7 +146,9 @@ def _first_message(client: ClientRole, session: Session, vector: Any) -> None:
 
 def _made(client: ClientRole, session: Session, rows: ClientRows, what: str) -> Finding:
     size = session.protocol.layout.wire_bytes
-    if len(rows) and (names := coarse_columns(client, session.step, rows)):
+    if not len(rows):
+        return warn(f"{what}: this site has no rows, and adds nothing")
+    if names := coarse_columns(client, session.step, rows):
         return warn(
             f"{what}: {len(rows)} rows fit, and the format keeps less than 8 bits of {', '.join(names)}",
             'ask for more fraction bits, for an offset or a scale in the schema, or for feature-format = "agreed"',

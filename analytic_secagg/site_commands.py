@@ -121,7 +121,8 @@ def check_site(options: CheckOptions) -> int:
         if _are_there_twice(rows):
             print("warning: the second half of the rows repeats the first, so that each would count twice")
         if site.client.columns is not None:
-            _warn_of_unlike_columns(site.client.columns, rows.features)
+            if options.run_folder is None:  # else the run's own format is tried
+                _warn_of_unlike_columns(site.client.columns, rows.features)
             if odd := [name for name, one in columns_of(site.client).items() if any(oddities(name, one))]:
                 print(
                     f"warning: look at {', '.join(odd)} in what the command profile shows to this site, before any sum"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.key_files import write_secret
 from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.source import SiteTable
 from secagg import PartyId, os_entropy
 from secagg.beacon import BEACON_BYTES
 from secagg.primitives.identity import IdentityKey
@@ -52,7 +53,7 @@ CLIENT = """
 [client]
 party = {party}
 identity = "identity.key"
-data = "rows.npz"
+{data}
 learners = {learners}
 """
 
@@ -90,7 +91,7 @@ class Trial:
     Args:
         folder: the trial's folder.
         rows: each client's training rows.
-        test_rows: the rows that each keeps for judging models.
+        test_rows: the rows that each keeps for judging models; none where sites have tables of their own.
     """
 
     folder: Path
@@ -119,6 +120,7 @@ class Trial:
         are_rows_public: bool = False,
         of_clients: str = "",
         settings: Mapping[str, Any] | None = None,
+        tables: Sequence[SiteTable] = (),
     ) -> Trial:
         """A folder with ``server``, ``site-1`` to ``site-n`` and, where helpers stand apart, ``helper-101`` and so on.
 
@@ -133,6 +135,7 @@ class Trial:
             are_rows_public: let sites take part in whatever is computed, as often as they are asked.
             of_clients: more tables for the file of each client.
             settings: of the run that owners agree on, where they differ from ``fitted_settings``.
+            tables: of each site in their order, in place of rows that are dealt; ``dataset`` has all their rows.
 
         Raises:
             SiteFileError: too few sites, or more helpers than sites.
@@ -157,23 +160,30 @@ class Trial:
                 "key_holder": {KEY_HOLDER_PARTY: key_holder.public},
             },
         )
+        if tables:
+            roster = roster.model_copy(update={"columns": tables[0].schema.fingerprint})
         learner = agreed.federation(roster).learner
         roster = roster.model_copy(update={"configurations": (configuration_digest(learner),)})
         learners = json.dumps(sorted({"afl", learner.name}))
         _write_server(folder / "server", server, roster)
         trial = cls(
             folder=folder,
-            rows=deal(dataset.training, n_sites),
-            test_rows=deal(ClientRows(dataset.x_test, dataset.y_test), n_sites),
+            rows={party: own.rows() for party, own in enumerate(tables, start=1)} or deal(dataset.training, n_sites),
+            test_rows={} if tables else deal(ClientRows(dataset.x_test, dataset.y_test), n_sites),
         )
         for party, identity in clients.items():
-            said = CLIENT.format(party=party, learners=learners) + (OPEN if are_rows_public else "")
-            _write_site(trial.site(party), roster, said, of_clients)
-            write_secret(trial.site(party) / "identity.key", identity.secret)
-            trial.give_rows(party, trial.rows[party])
+            site = trial.site(party)
+            site.mkdir(mode=0o700)
+            data = tables[party - 1].put_into(site) if tables else 'data = "rows.npz"'
+            said = CLIENT.format(party=party, data=data, learners=learners) + (OPEN if are_rows_public else "")
+            _write_site(site, roster, said, of_clients)
+            write_secret(site / "identity.key", identity.secret)
+            if not tables:
+                trial.give_rows(party, trial.rows[party])
         for place, (party, identity) in enumerate(helpers.items(), start=1):
             host = folder / f"helper-{party}" if are_helpers_apart else trial.site(place)
             if are_helpers_apart:
+                host.mkdir(mode=0o700)
                 _write_site(host, roster)
             _add_role(host, HELPER, "helper.key", party, identity)
         _add_role(trial.site(n_sites), KEY_HOLDER, "key-holder.key", KEY_HOLDER_PARTY, key_holder)
@@ -254,10 +264,9 @@ def _write_server(folder: Path, identity: IdentityKey, roster: Roster) -> None:
 
 
 def _write_site(folder: Path, roster: Roster, client: str = "", more: str = "") -> None:
-    folder.mkdir(mode=0o700)
     modes = ", ".join(f'"{mode}"' for mode in PRIVATE_MODES)
     text = SITE.format(client=client, n_sites=len(roster.clients), modes=modes, min_survivors=MIN_SURVIVORS)
-    (folder / "site.toml").write_text(text + more)
+    (folder / "site.toml").write_text(text + more, encoding="utf-8")
     (folder / "roster.toml").write_text(roster.to_toml())
 
 

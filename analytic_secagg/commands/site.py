@@ -9,7 +9,7 @@ from typing import Any
 
 from analytic_secagg.console.arguments import file, natural, whole
 from analytic_secagg.console.declaration import Command, option
-from analytic_secagg.datasets import BUNDLED, Dataset, bundled
+from analytic_secagg.datasets import BUNDLED, bundled
 from analytic_secagg.errors import UsageError
 
 MIN_SITES = 4
@@ -27,30 +27,57 @@ class FolderOptions:
 class TrialOptions(FolderOptions):
     """Options of every engine's command ``trial``."""
 
-    sites: int = option("clients", partial(whole, at_least=MIN_SITES), default=5, metavar="N")
+    sites: int | None = option(
+        "clients", partial(whole, at_least=MIN_SITES), default=None, metavar="N", shown="5, or as many as tables"
+    )
     helpers: int = option("committee helpers", natural, default=2, metavar="N")
     dataset: str = option("whose rows", default="digits", choices=tuple(BUNDLED))
-    data: Path | None = option(
-        "a table, in place of a data set: its rows are dealt to the sites", file, default=None, metavar="FILE"
+    data: tuple[Path, ...] = option(
+        "a table, in place of a data set: its rows are dealt to the sites; given several times, each site has a table "
+        "of its own",
+        file,
+        default=(),
+        metavar="FILE",
+        repeated=True,
     )
-    columns: Path | None = option("the schema of the table", file, default=None, metavar="FILE.toml")
-    reading: Path | None = option(
-        "a file with the section [client.reading]: how the table is written", file, default=None, metavar="FILE.toml"
+    columns: Path | None = option("the schema of the tables", file, default=None, metavar="FILE.toml")
+    reading: tuple[Path, ...] = option(
+        "a file with the section [client.reading]: how the table is written; given several times, in the order of the "
+        "tables",
+        file,
+        default=(),
+        metavar="FILE.toml",
+        repeated=True,
     )
 
     def __post_init__(self) -> None:
-        if (self.data is None) != (self.columns is None) or (self.reading and not self.data):
+        if bool(self.data) != (self.columns is not None) or (self.reading and not self.data):
             raise UsageError("--data needs --columns, the table's schema, and --reading goes with both; give all")
+        if len(self.data) > 1 and (len(self.data) < MIN_SITES or self.sites not in (None, len(self.data))):
+            raise UsageError(
+                f"a trial has at least {MIN_SITES} sites, and as many as tables where --data is given several times, "
+                f"not {len(self.data)}" + (f" tables and --sites {self.sites}" if self.sites else "")
+            )
 
-    def rows(self) -> Dataset:
-        """Return the rows that are dealt.
+    def made_of(self) -> dict[str, Any]:
+        """Return what a trial is made of: rows, how many sites and helpers, the sites' own tables; print its notes.
 
         Raises:
-            UsageError, analytic_secagg.errors.DataError: they cannot be read.
+            UsageError, analytic_secagg.errors.DataError: rows that cannot be read.
         """
-        from analytic_secagg.site.source import sourced  # here, since help does not need what reads tables
+        from analytic_secagg.site.source import pooled, site_tables, sourced  # here, since help needs no reader
 
-        return bundled(self.dataset) if self.data is None else sourced(self.data, self.columns, self.reading)
+        tables, n_sites = [], self.sites or max(5, len(self.data))
+        if len(self.data) > 1 and self.columns is not None:
+            tables = site_tables(self.data, self.columns, self.reading)
+            n_sites, dataset = len(tables), pooled(tables)
+        elif self.data:
+            dataset = sourced(self.data[0], self.columns, *self.reading[:1])
+        else:
+            dataset = bundled(self.dataset)
+        for said in (*dataset.notes, *(dataset.doubts if self.data else ())):
+            print(f"  {said}")
+        return {"dataset": dataset, "n_sites": n_sites, "n_helpers": self.helpers, "tables": tables}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,14 +57,8 @@ def _app(options: FolderOptions) -> int:
 def _trial(options: FlowerTrialOptions) -> int:
     from analytic_secagg.flower.trial import make_trial
 
-    make_trial(
-        options.folder,
-        options.rows(),
-        n_sites=options.sites,
-        n_helpers=options.helpers,
-        address=options.address,
-    )
-    print(f"{options.folder}: app, tls, server, operator-home, site-1 to site-{options.sites}")
+    trial = make_trial(options.folder, **options.made_of(), address=options.address)
+    print(f"{options.folder}: app, tls, server, operator-home, site-1 to site-{len(trial.rows)}")
     return 0
 
 
@@ -95,6 +89,9 @@ COMMANDS: tuple[Command[Any], ...] = (
       four sites with other rows, no committee, and a SuperLink on another port
   analytic-secagg flower trial trial --data heart.csv --columns columns.toml --reading reading.toml
       five sites with the rows of a table; the command schema drafts the other two files
+  analytic-secagg flower trial trial --columns columns.toml --data a.csv --data b.csv --data c.xlsx --data d.csv \\
+    --reading a.toml --reading b.toml --reading c.toml --reading d.toml
+      four sites, each with its own table, read as its own file says
 """,
         options=FlowerTrialOptions,
         run=_trial,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from analytic_secagg.datasets import Dataset
 from analytic_secagg.flower.certificates import node_key_pair
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.key_files import write_new
+from analytic_secagg.site.source import SiteTable
 from analytic_secagg.site.strict_models import read_toml
 from analytic_secagg.trial import Trial, fitted_settings, new_folder
 
@@ -30,7 +31,9 @@ address = ":local-in-memory:"
 """
 
 
-def make_trial(folder: Path, dataset: Dataset, *, n_sites: int, n_helpers: int, address: str) -> Trial:
+def make_trial(
+    folder: Path, dataset: Dataset, *, n_sites: int, n_helpers: int, address: str, tables: Sequence[SiteTable] = ()
+) -> Trial:
     """Return a fresh trial with ``app``, ``tls``, ``operator-home`` and a node's key at each site.
 
     The rows of a trial are public, and its sites let them into as many totals as are asked for.
@@ -41,7 +44,7 @@ def make_trial(folder: Path, dataset: Dataset, *, n_sites: int, n_helpers: int, 
     with new_folder(folder):
         copy_template(folder / "app")
         _write_tls(folder, address)
-        trial = Trial.fill(folder, dataset, n_sites=n_sites, n_helpers=n_helpers, are_rows_public=True)
+        trial = Trial.fill(folder, dataset, n_sites=n_sites, n_helpers=n_helpers, are_rows_public=True, tables=tables)
         _fit_app(folder / "app" / "pyproject.toml", fitted_settings(dataset, n_sites))
         for party in trial.rows:
             secret, public = node_key_pair()

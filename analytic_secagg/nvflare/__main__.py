@@ -46,14 +46,8 @@ class KitOptions:
 def _trial(options: NVFlareTrialOptions) -> int:
     from analytic_secagg.nvflare.trial import make_trial
 
-    make_trial(
-        options.folder,
-        options.rows(),
-        n_sites=options.sites,
-        n_helpers=options.helpers,
-        port=options.port,
-    )
-    print(f"{options.folder}: project.yml, job, server, site-1 to site-{options.sites}")
+    trial = make_trial(options.folder, **options.made_of(), port=options.port)
+    print(f"{options.folder}: project.yml, job, server, site-1 to site-{len(trial.rows)}")
     return 0
 
 

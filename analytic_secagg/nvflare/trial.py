@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.nvflare.job import write_job
 from analytic_secagg.server.run_settings import template_settings
+from analytic_secagg.site.source import SiteTable
 from analytic_secagg.trial import Trial, fitted_settings, new_folder
 
 PROJECT = """\
@@ -26,7 +28,9 @@ builders:
 CLIENT = "  - {{name: {name}, type: client, org: trial}}\n"
 
 
-def make_trial(folder: Path, dataset: Dataset, *, n_sites: int, n_helpers: int, port: int) -> Trial:
+def make_trial(
+    folder: Path, dataset: Dataset, *, n_sites: int, n_helpers: int, port: int, tables: Sequence[SiteTable] = ()
+) -> Trial:
     """Return a fresh trial with ``project.yml`` and ``job``.
 
     The rows of a trial are public, and its sites let them into as many totals as are asked for.
@@ -35,7 +39,7 @@ def make_trial(folder: Path, dataset: Dataset, *, n_sites: int, n_helpers: int, 
         SiteFileError: as ``Trial.create``.
     """
     with new_folder(folder):
-        trial = Trial.fill(folder, dataset, n_sites=n_sites, n_helpers=n_helpers, are_rows_public=True)
+        trial = Trial.fill(folder, dataset, n_sites=n_sites, n_helpers=n_helpers, are_rows_public=True, tables=tables)
         clients = "".join(CLIENT.format(name=trial.site(party).name) for party in trial.rows)
         (folder / "project.yml").write_text(PROJECT.format(port=port, clients=clients), encoding="utf-8")
         write_job(folder / "job", {"run": template_settings() | fitted_settings(dataset, n_sites)})

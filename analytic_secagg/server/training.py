@@ -27,6 +27,7 @@ from typing import Any
 
 from analytic.errors import AnalyticError
 from analytic.model_files import model_from_bytes, model_to_bytes, save_model
+from analytic.scaling import Columns
 from analytic_secagg.audit_plan import BoundPlan
 from analytic_secagg.code_version import code_version
 from analytic_secagg.configurations import configuration_digest
@@ -55,6 +56,11 @@ from secagg.errors import SecureSumError, TooFewSurvivorsError
 GO_ON = (
     "start the run again with the same settings once those who gave no answer can be reached, or there is space: it "
     "goes on with the same session"
+)
+
+NO_SPREAD = (
+    "nothing is learned from these features, numbered from 0, which have one value in all rows as far as their format "
+    "tells: where sites know that values differ by little beside their size, agree on an offset in the schema"
 )
 
 NOT_ENDED = (
@@ -298,6 +304,9 @@ class Training:
             self._progress.say("wrong seeds", client=client, helper=helper)
         for concern in record.concerns:
             self._progress.say("concern", gate=concern.gate.value, reason=concern.message)
+        columns = getattr(self._federation.model, "columns", None)
+        if number == 2 and isinstance(columns, Columns) and columns.without_spread:
+            self._progress.say("no spread", columns=list(columns.without_spread), remedy=NO_SPREAD)
 
     def _note(self, result: SumResult) -> SumRecord:
         """Make the next model of a total."""

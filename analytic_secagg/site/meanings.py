@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from analytic.shape_repr import shape_repr
 from analytic_secagg.errors import DataError
-from analytic_secagg.site.reading import ColumnReading, Reading, as_float
+from analytic_secagg.site.reading import ColumnReading, Reading, as_float, section_of
 from analytic_secagg.site.table_files import is_number_cell, text_of
 from analytic_secagg.spelling import loose, tidy
 
@@ -29,12 +29,14 @@ class Meant:
         unknown: the places of cells that mean nothing, with
         texts: their texts, tidy.
         n_ambiguous: how many cells have a point before three digits that may mark thousands.
+        has_marks: whether a number beside unknown cells has the reading's decimal mark.
     """
 
     values: NDArray[np.float64]
     unknown: tuple[int, ...]
     texts: tuple[str, ...]
     n_ambiguous: int = 0
+    has_marks: bool = False
 
     __repr__ = shape_repr
 
@@ -65,6 +67,7 @@ class Meanings:
         self, name: str, texts: Sequence[str], missing: frozenset[str], reading: Reading, own: ColumnReading
     ) -> None:
         self.number = None if texts else reading.number
+        self.decimal = reading.decimal
         self.states_marks = bool({"decimal", "thousands"} & reading.model_fields_set)
         self.factor, self.add = own.factor, own.add
         categories = {tidy(category): float(place) for place, category in enumerate(texts)}
@@ -77,14 +80,14 @@ class Meanings:
         if both := sorted(categories.keys() & codes.keys() - recoded.keys()):
             raise DataError(
                 f"column {name} needs texts that mean one thing, and {', '.join(both)} is a category of the schema and "
-                f"stands for missing too: state recode = {{...}} in [client.reading.columns.{name}] with what this "
+                f"stands for missing too: state recode = {{...}} in {section_of(name)} with what this "
                 "file means by it, or take it out of the texts for missing values"
             )
         self.exact = categories | codes | recoded
         self.near = _loosely(codes) | near | _loosely(recoded)
         self.numbers = self._numbers(shared, own_codes | recoded)
         if texts and (own.factor, own.add) != (1.0, 0.0):
-            raise DataError(f"[client.reading.columns.{name}] has a factor, and texts have no unit; take it away")
+            raise DataError(f"{section_of(name)} has a factor, and texts have no unit; take it away")
 
     def of(self, cells: Sequence[Any]) -> Meant:
         """Return what all cells of the column mean."""
@@ -99,7 +102,12 @@ class Meanings:
             unknown=unknown,
             texts=tuple(tidy(text_of(cells[place])) for place in unknown),
             n_ambiguous=self._count_ambiguous(cells),
+            has_marks=bool(unknown) and self._has_marks(cells),
         )
+
+    def _has_marks(self, cells: Sequence[Any]) -> bool:
+        texts = {cell for cell in cells if isinstance(cell, str) and self.decimal in cell}
+        return any(self._parsed(tidy(text)) is not None for text in texts)
 
     def _count_ambiguous(self, cells: Sequence[Any]) -> int:
         """Count 1.180 beside 950 where nothing else has a point, nobody stated marks, and no number is above 999."""
@@ -175,13 +183,13 @@ class Meanings:
                     known = Reading().number(meant)
             if known is None:
                 raise DataError(
-                    f"[client.reading.columns.{name}] recodes to a text that the schema does not have; recode to one "
+                    f"{section_of(name)} recodes to a text that the schema does not have; recode to one "
                     f"of {', '.join(texts) or 'its numbers, with a decimal point'}"
                 )
             number = self._parsed(text)
             if spelt.setdefault(loose(text) if number is None else number, known) not in (known,):  # NaN is itself
                 raise DataError(
-                    f"[client.reading.columns.{name}] recodes several spellings of one text to different values; "
+                    f"{section_of(name)} recodes several spellings of one text to different values; "
                     "take all but one away"
                 )
             found[text] = known

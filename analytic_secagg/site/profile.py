@@ -16,6 +16,7 @@ from analytic_secagg.errors import DataError
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.odd_values import odd_values
 from analytic_secagg.site.offsets import AGREED_BITS, proposed_offset
+from analytic_secagg.site.reading import section_of
 from analytic_secagg.site.site_file import ClientRole
 from analytic_secagg.site.table import Column
 from analytic_secagg.site.table_files import is_table, read_cells
@@ -115,9 +116,7 @@ def oddities(name: str, one: Profiled) -> Iterator[str]:
         return
     if one.column is not None and (n := int(one.column.is_outside(one.values).sum())):
         yield f"{n} values lie outside the schema's range, {one.column.range[0]:g} to {one.column.range[1]:g}"
-    mend = (
-        "repair these rows" if one.column is None else f"state its text as missing in [client.reading.columns.{name}]"
-    )
+    mend = "repair these rows" if one.column is None else f"state its text as missing in {section_of(name)}"
     yield from odd_values(there, mend)
     yield from _resolution(values)
 

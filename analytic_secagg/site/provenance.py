@@ -60,11 +60,14 @@ class Recipe(StrictModel):
 
 
 def recipe_of(place: str) -> Recipe | None:
-    """Return how an archive's features were computed; None where it does not say, or cannot be read."""
+    """Return how an archive's features were computed; None where it does not say, or cannot be read.
+
+    Backbone, weights and transform are enough: what else it leaves out is as it is by default.
+    """
     try:
         with Path(place).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             said = json.loads(str(archive["settings"])) if "settings" in archive.files else {}
-            return Recipe.model_validate({name: said[name] for name in Recipe.model_fields})
+            return Recipe.model_validate({name: said[name] for name in Recipe.model_fields if name in said})
     except (OSError, KeyError, TypeError, ValidationError, *BROKEN_ARCHIVE):
         return None
 

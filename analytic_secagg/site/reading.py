@@ -7,6 +7,7 @@ is the site's own business, and is no part of the schema's fingerprint.
 from __future__ import annotations
 
 import functools
+import json
 import math
 import re
 from decimal import Decimal
@@ -23,6 +24,16 @@ HERE = "[client.reading] of this site's own file"
 """Place of the section, for texts of errors."""
 
 Names = Annotated[tuple[str, ...], Field(strict=False)]
+
+
+def key_of(name: str) -> str:
+    """Return a column's name as TOML writes it as a key."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+
+
+def section_of(name: str) -> str:
+    """Return the section of a reading that is of one column, as its file writes it."""
+    return f"[client.reading.columns.{key_of(name)}]"
 
 
 class ColumnReading(StrictModel):
@@ -89,6 +100,15 @@ class Reading(StrictModel):
             ) from None
         return encoding
 
+    @field_validator("comment")
+    @classmethod
+    def _check_comment(cls, comment: str) -> str:
+        if comment and (comment[0].isalnum() or comment[0].isspace() or comment in ("+", "-", ".", '"', "'")):
+            raise ValueError(
+                f"comment is a sign that begins no row, such as #, and {comment} may begin one: correct it"
+            )
+        return comment
+
     @model_validator(mode="after")
     def _check_marks(self) -> Self:
         if self.decimal == self.thousands:
@@ -108,6 +128,10 @@ class Reading(StrictModel):
             raise SiteFileError(f"{path} needs a table [client.reading]; the command schema proposes one")
         return validated(cls, found, SiteFileError, prefix=f"{path}: ", whole="[client.reading]")
 
+    def to_toml(self) -> str:
+        """Return what it states as an inline table, the value of ``reading`` in [client]."""
+        return _inline(self.model_dump(exclude_defaults=True))
+
     def number(self, text: str) -> float:
         """Return the number that a tidy text writes with this file's marks.
 
@@ -118,6 +142,7 @@ class Reading(StrictModel):
         """
         if self.thousands == "'":
             text = text.replace("\u2019", "'")
+        text = text.replace("\u066b", self.decimal)  # Arabic's own mark, which is never another one
         if not _number_pattern(self.decimal, self.thousands).fullmatch(text):
             raise ValueError
         if self.thousands is not None:
@@ -126,6 +151,12 @@ class Reading(StrictModel):
         if not math.isfinite(number := float(text)):
             raise ValueError
         return as_float(Decimal(text)) if abs(number) >= _LARGEST_WHOLE else number
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key_of(name)} = {_inline(own)}' for name, own in value.items())} }}"
+    return json.dumps(sorted(value) if isinstance(value, frozenset) else value, ensure_ascii=False)
 
 
 _LARGEST_WHOLE = 2.0**53

@@ -18,7 +18,7 @@ from analytic_secagg.errors import DataError
 from analytic_secagg.site.odd_values import codes_apart, odd_values
 from analytic_secagg.site.offsets import proposed_offset
 from analytic_secagg.site.profile import FEW_ROWS
-from analytic_secagg.site.reading import Reading
+from analytic_secagg.site.reading import Reading, key_of, section_of
 from analytic_secagg.site.table_files import (
     DELIMITED,
     WORKBOOKS,
@@ -30,6 +30,7 @@ from analytic_secagg.site.table_files import (
 )
 from analytic_secagg.site.table_look import (
     COMMENTS,
+    ENCODINGS,
     MISSING_TEXTS,
     MOST_LINES,
     TRUTHS,
@@ -148,7 +149,7 @@ def draft(path: Path, target: str, *, leave_out: Collection[str] = ()) -> Draft:
                 f"{name}: left out, several columns have this name"
                 for name in sorted({*cells.head} - texts.keys() - {"", *map(tidy, leave_out)})
             ),
-            *[f"letters are read as {reading.encoding}: see whether they come out right"]
+            *[f"letters are read as {reading.encoding}: see whether they come out right ({ENCODINGS})"]
             * (reading.encoding not in ("utf-8", "utf-16", "utf-32")),
             *_notes(columns),
             *_beside(columns),
@@ -433,7 +434,7 @@ class _Drafted:
 
     def schema(self) -> Iterator[str]:
         """Yield the lines of the schema."""
-        yield f"\n[columns.{_key(self.key)}]"
+        yield f"\n[columns.{key_of(self.key)}]"
         if self.is_target:
             yield 'role = "target"'
         if self.unit and self.kind == "number":
@@ -450,7 +451,7 @@ class _Drafted:
         said = [f"name = {toml(self.name)}"] * (self.key != self.name)
         said += [f"missing = {toml(self.missing)}"] * bool(self.missing)
         if said:
-            yield from (f"\n[client.reading.columns.{_key(self.key)}]", *said)
+            yield from (f"\n{section_of(self.key)}", *said)
 
     def notes(self) -> Iterator[str]:
         """Yield what a person should look at."""
@@ -515,7 +516,7 @@ class _Drafted:
             if self.lacks:
                 return (
                     "one text or none; if nothing stands for another category, state both in categories and "
-                    f'recode = {{ "" = ... }} in [client.reading.columns.{self.key}]'
+                    f'recode = {{ "" = ... }} in {section_of(self.key)}'
                 )
             return "one text in all rows"
         if self._are_few:
@@ -526,7 +527,3 @@ class _Drafted:
 _DAY = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])")
 _ZEROS = re.compile(r"0\d")
 _UNITS = re.compile(r"(.*[\W_])?(units?|uom|valueuom|einheit|unité)([\W_].*)?")
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml(name)

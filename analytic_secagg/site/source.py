@@ -7,6 +7,9 @@ hold a row.
 from __future__ import annotations
 
 import importlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,7 @@ from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.reading import Reading
 from analytic_secagg.site.table import TableSchema
 from analytic_secagg.site.table_files import is_table
+from analytic_secagg.site.table_look import toml
 
 
 def read_rows(
@@ -80,6 +84,78 @@ def sourced(place: Path, columns: Path | None, reading: Path | None = None, site
         targets = targets.reshape(len(targets), -1) if targets.dtype.kind == "f" else targets
     known = {} if schema is None else {"classes": schema.classes, "columns": schema.features}
     return own_split(place.stem, features, targets, weights=rows.weights, sites=whose, **known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteTable:
+    """A site's own table, with the schema that all share and the reading of this file.
+
+    Args:
+        table: its file.
+        columns: the schema's file.
+        reading: how the table writes what the schema means.
+    """
+
+    table: Path
+    columns: Path
+    reading: Reading
+
+    @property
+    def schema(self) -> TableSchema:
+        """What its columns mean."""
+        return TableSchema.read(self.columns)
+
+    def rows(self) -> ClientRows:
+        """Return its rows, read anew.
+
+        Raises:
+            DataError: there are none.
+        """
+        return read_rows(str(self.table), columns=self.schema, reading=self.reading)
+
+    def put_into(self, folder: Path) -> str:
+        """Copy table and schema into a site's folder; return the lines of [client] that name them."""
+        shutil.copyfile(self.table, folder / self.table.name)
+        shutil.copyfile(self.columns, folder / "columns.toml")
+        return f'data = {toml(self.table.name)}\ncolumns = "columns.toml"\nreading = {self.reading.to_toml()}'
+
+
+def site_tables(tables: Sequence[Path], columns: Path, readings: Sequence[Path]) -> list[SiteTable]:
+    """Return a table for each site, with one reading for all of them, one for each, or none.
+
+    Raises:
+        UsageError: another number of readings, no table, or a reading that cannot be.
+    """
+    if len(readings) not in (0, 1, len(tables)):
+        raise UsageError(
+            f"--reading is given once for all tables or once for each in their order, not {len(readings)} times for "
+            f"{len(tables)} tables"
+        )
+    if others := [str(table) for table in tables if not is_table(str(table))]:
+        raise UsageError(f"--data is given several times for tables alone, one for each site, not {', '.join(others)}")
+    try:
+        own = [Reading.read(reading) for reading in readings] or [Reading()]
+    except SiteFileError as error:
+        raise UsageError(str(error)) from error
+    every = own if len(own) == len(tables) else own * len(tables)
+    return [SiteTable(table=table, columns=columns, reading=one) for table, one in zip(tables, every, strict=True)]
+
+
+def pooled(tables: Sequence[SiteTable]) -> Dataset:
+    """Return the rows of all sites' tables in one place, as a test deployment is fitted to them.
+
+    Raises:
+        DataError: a table does not give what the schema says.
+        UsageError: a schema that cannot be.
+    """
+    try:
+        schema = tables[0].schema
+    except SiteFileError as error:
+        raise UsageError(str(error)) from error
+    rows = ClientRows.pool([one.rows() for one in tables])
+    found = own_split("tables", rows.features, rows.targets, classes=schema.classes, columns=schema.features)
+    said = f"all {len(rows)} rows are trained on; state test in [client] of a site for rows that judge models"
+    return replace(found, notes=(said,))
 
 
 def _of_archive(place: str, part: str) -> ClientRows:

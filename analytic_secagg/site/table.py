@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -24,7 +24,7 @@ from analytic.learner import ClientRows
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.meanings import Meanings, Meant
 from analytic_secagg.site.odd_values import codes_for_missing
-from analytic_secagg.site.reading import HERE, ColumnReading, Reading
+from analytic_secagg.site.reading import HERE, ColumnReading, Reading, section_of
 from analytic_secagg.site.strict_models import StrictModel, Texts
 from analytic_secagg.site.table_files import Cells, cells_of_frame, read_cells, text_of
 from analytic_secagg.site.table_refusals import check_last, check_names, of_categories, of_numbers, of_place
@@ -272,7 +272,9 @@ class TableSchema(StrictModel):
     ) -> dict[str, NDArray[np.float64]]:
         """The values of these columns, as the schema has them."""
         meant, line = self.meant(source, cells, reading, columns), f"{source}, line"
-        values = {name: self._values(line, name, one, cells.lines, reading) for name, one in meant.items()}
+        n_without = sum(np.isnan(one.values).astype(int) for one in meant.values())
+        no_records = {*np.flatnonzero(n_without >= max(2, len(meant) / 2)).tolist()}
+        values = {name: self._values(line, name, one, cells.lines, reading, no_records) for name, one in meant.items()}
         self._check_last(line, cells, values, reading)
         return values
 
@@ -300,9 +302,9 @@ class TableSchema(StrictModel):
         return [(name, column) for name, column in self.columns.items() if column.role == role]
 
     def _values(
-        self, line: str, name: str, meant: Meant, lines: Sequence[int], reading: Reading
+        self, line: str, name: str, meant: Meant, lines: Sequence[int], reading: Reading, no_records: Set[int]
     ) -> NDArray[np.float64]:
-        """The values of a column, if the schema has them all.
+        """The values of a column, if the schema has them all; ``no_records`` are rows without most values.
 
         Raises:
             DataError: it has not.
@@ -310,8 +312,11 @@ class TableSchema(StrictModel):
         column, values = self.columns[name], meant.values
         if meant.unknown:
             needed = f"one of {', '.join(column.categories)}" if column.categories else "a finite number"
-            looks = of_categories(name, meant.texts) if column.categories else of_numbers(name, meant.texts, reading)
-            looks = of_place(meant.unknown, lines, meant.texts) or looks
+            looks = of_place(meant.unknown, no_records, lines) or (
+                of_categories(name, meant.texts)
+                if column.categories
+                else of_numbers(name, meant.texts, reading, has_marks=meant.has_marks)
+            )
             raise DataError(
                 f"{line} {lines[meant.unknown[0]]}: column {name} needs {needed}, and {len(meant.unknown)} of "
                 f"{len(values)} rows have another text: {looks}"
@@ -323,8 +328,9 @@ class TableSchema(StrictModel):
                 f'thousands = "." and decimal = ",", or decimal = "." if it is a fraction, in {HERE}'
             )
         if column.missing == "refuse" and (is_missing := np.isnan(values)).any():
-            schema = 'state missing = "flag" or a number in the schema of all sites'
-            at_end = of_place(np.flatnonzero(is_missing).tolist(), lines)
+            number = "" if column.categories else " or a number"
+            schema = f'state missing = "flag"{number} in the schema of all sites'
+            at_end = of_place(np.flatnonzero(is_missing).tolist(), no_records, lines)
             raise DataError(
                 f"{line} {lines[int(is_missing.argmax())]}: column {name} needs a value: it is missing in "
                 f"{int(is_missing.sum())} of {len(values)} rows. Repair the table or leave these rows out of it"
@@ -337,7 +343,7 @@ class TableSchema(StrictModel):
                 f"{line} {lines[int(is_outside.argmax())]}: column {name} needs values from {column.range[0]:g} to "
                 f"{column.range[1]:g}, its range in the schema, and {int(is_outside.sum())} of {len(values)} rows have "
                 "others, which the command profile shows to this site. If they are codes, state missing = [...], or if "
-                f"the unit is another one factor, in [client.reading.columns.{name}] of this site's own file; else "
+                f"the unit is another one factor, in {section_of(name)} of this site's own file; else "
                 "correct these rows or leave them out"
             )
         if not column.categories and column.range == (-math.inf, math.inf):
@@ -362,7 +368,7 @@ class TableSchema(StrictModel):
                 raise DataError(
                     f"{line} {first}: column {name} holds {code:.0f} in {often} of {len(values)} rows, apart from all "
                     "other values, as people write what is missing: state missing = "
-                    f'["{code:.0f}"] in [client.reading.columns.{name}] of this site\'s own file; if it is measured, '
+                    f'["{code:.0f}"] in {section_of(name)} of this site\'s own file; if it is measured, '
                     f'recode = {{ "{code:.0f}" = "{code * own.factor + own.add:.12g}" }} there says so, or a range in '
                     "the schema of all sites"
                 )

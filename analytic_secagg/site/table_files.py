@@ -24,10 +24,12 @@ import numpy as np
 from analytic_secagg.errors import DataError
 from analytic_secagg.site.reading import HERE, Reading
 from analytic_secagg.site.table_look import (
+    ENCODINGS,
     MISSING_TEXTS,
     actual_format,
     encoding_of,
     first_bytes,
+    has_another_alphabet,
     is_comment,
     is_number,
     layout,
@@ -135,13 +137,16 @@ def _of_lines(path: Path, reading: Reading, lines: Iterator[tuple[int, list[Any]
     """Put rows of cells under names: those of the reading, else of the first row. A row without any text is none."""
     filled = ((line, row) for line, row in lines if any(str(cell).strip(_NOTHING) for cell in row))
     head = list(reading.names) or next(filled, (0, []))[1]
-    places, rows = [], []
+    places: list[int] = []
+    rows: list[list[Any]] = []
+    names = {*head}
     for line, row in filled:
-        if row == head:
-            looks = layout(path, reading, head) if path.name.lower().endswith(DELIMITED) else ""
+        if row[0] in names and {*row} == names:
+            if path.name.lower().endswith(DELIMITED) and (looks := layout(path, reading, head)):
+                raise DataError(f"{path} {looks}")
             raise DataError(
-                f"{path} {looks}"
-                if looks
+                f"{path}, line {line}, has the names of the columns, which {HERE} states: state skip_lines = {line} too"
+                if reading.names and not rows
                 else f"{path}, line {line}, repeats the names of the columns, as where several files became one: take "
                 "such lines away"
             )
@@ -163,17 +168,30 @@ def _of_other_length(
 ) -> str:
     first, needed = wrong[0], "in the names of [client.reading]" if reading.names else "in its first line"
     text = f"{path}, line {lines[first]}: {len(head)} values are needed, as {needed}, not {len(rows[first])}"
-    if len(wrong) == len(rows) and {len(row) for row in rows} == {len(head) + 1}:
-        where = (
-            "at their end, empty" if not any(str(row[-1]).strip() for row in rows) else "before or behind the others"
+    if reading.names and len({len(row) for row in rows}) == 1:
+        return f"{text}, in any line: state a name for each of them"
+    is_longer = len(wrong) == len(rows) and {len(row) for row in rows} == {len(head) + 1}
+    is_empty = is_longer and not any(str(row[-1]).strip() for row in rows)
+    if is_longer and not is_empty and len({str(row[0]) for row in rows}) < len(rows):
+        return (
+            f"{text}: all lines have one value more than there are names, as where numbers have a decimal comma and "
+            "nothing encloses them: export it with another separator, or with quotation marks"
         )
+    if is_longer:
+        where = "at their end, empty" if is_empty else "before or behind the others"
         return (
             f"{text}: all lines have one value more than there are names, {where} (R's write.table writes numbers of "
             f"rows so): state skip_lines = {reading.skip_lines + 1} and names = [...] for all columns in {HERE}"
         )
+    if reading.separator == " ":
+        return (
+            f"{text}: blanks do not show which value is empty, as in columns of a fixed width: export it with another "
+            "separator"
+        )
     return (
-        f"{text}, and {len(wrong)} of {len(rows)} rows have another number: a separator or decimal comma in a text "
-        f"without quotes, a title or a total: correct these lines, or state separator, skip_lines or comment in {HERE}"
+        f"{text}, and {len(wrong)} of {len(rows)} rows have another number: a separator, decimal comma or line end in "
+        "a text without quotes, a title or a total: correct these lines, or state separator, skip_lines or comment in "
+        f"{HERE}"
     )
 
 
@@ -201,7 +219,7 @@ def _delimited(path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
     def kept(file: Any) -> Iterator[str]:
         nonlocal at, begin, separator
         for at, line in enumerate(file, start=1):
-            line = line.removeprefix("\ufeff") if at == 1 else line  # its mark, where an encoding leaves it there
+            line = line.removeprefix("\ufeff")  # a mark where an encoding leaves it, or where files were joined
             if at > reading.skip_lines and not is_comment(line, reading, separator):
                 begin = begin or at
                 line = _ESCAPED.sub(lambda found: found[1].replace('"', '""'), line) if reading.escape else line
@@ -262,14 +280,16 @@ def _holds_rows(row: Sequence[str], place: int, separator: str) -> bool:
 
 
 def _not_in(path: Path, reading: Reading) -> str:
-    fits = encoding_of(first_bytes(path))
-    was = reading.encoding.upper()
+    start, was = first_bytes(path), reading.encoding.upper()
+    fits = encoding_of(start)
     if fits == "utf-8" and was == "UTF-8":
         fits = "cp1252"
+    looks, stated = f"its bytes look like {fits}", f'encoding = "{fits}"'
+    if not fits.startswith("utf") and has_another_alphabet(start):
+        looks, stated = "its letters are of another alphabet than Latin", "its encoding"
     return (
-        f'{path} must be CSV in {was} and is not: its bytes look like {fits}. State encoding = "{fits}" in {HERE} (an '
-        "export from Windows is cp1252 in the West, cp1250 in the East of Europe, of DOS cp850, of an old Mac "
-        "mac_roman, of a mainframe cp500), and see in the profile of the site whether letters come out right"
+        f"{path} must be CSV in {was} and is not: {looks}. State {stated} in {HERE} ({ENCODINGS}), or save it as "
+        "UTF-8, and see in the profile of the site whether letters come out right"
     )
 
 

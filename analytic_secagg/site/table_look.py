@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -175,7 +176,16 @@ def encoding_of(start: bytes) -> str:
 
 
 WESTERN = frozenset("äöüßéèêëàâáãçñóôòõíîïìúûùåæøÄÖÜÉÈÀÇÑÅÆØ°µ")
-"""Letters of Western Europe, of which encodings are told apart."""
+EASTERN = frozenset("áäčďéěíňóôöřšťúůüýžąćęłńśźżőűăâîşţđßÁÄČĎÉÍÓÖŘŠŤÚÜÝŽĄĆĘŁŃŚŹŻŐŰĂÂÎŞŢĐ°µ")
+TURKISH = frozenset("çğıöşüâîÇĞİÖŞÜÂÎ°µ")
+"""Letters of the West and the East of Europe and of Turkey, by which encodings are told apart."""
+
+ENCODINGS = (
+    "an export from Windows is cp1252 in the West of Europe, cp1250 in its East, cp1251 in Cyrillic, cp1253 in Greek, "
+    "cp1254 in Turkish letters, gb18030 in China, big5 in Taiwan, shift_jis in Japan, cp949 in Korea; of DOS it is "
+    "cp850, of an old Mac mac_roman, of a mainframe cp500"
+)
+"""Encodings by where a file comes from."""
 
 MAINFRAME = "cp500"
 """Letters of mainframes, EBCDIC."""
@@ -190,7 +200,23 @@ def _of_letters(start: bytes) -> str:
         return MAINFRAME
     windows = "cp1252" if not {*start} & {0x81, 0x8D, 0x8F, 0x90, 0x9D} else "latin-1"
     letters = bytes(byte for byte in start if byte > 127)
-    return max((windows, "cp850", "mac_roman"), key=lambda one: sum(sign in WESTERN for sign in letters.decode(one)))
+    known = {windows: WESTERN, "cp850": WESTERN, "mac_roman": WESTERN, "cp1254": TURKISH, "cp1250": EASTERN}
+    return max(known, key=lambda one: sum(sign in known[one] for sign in letters.decode(one, errors="replace")))
+
+
+def has_another_alphabet(start: bytes) -> bool:
+    """Test whether letters are not Latin: in words without ASCII, or East Asian ones of two bytes."""
+    others = bytes(byte for byte in start if byte > 127)
+    words = re.findall(rb"(?<![A-Za-z\x80-\xff])[\x80-\xff]{2,}(?![A-Za-z\x80-\xff])", start)
+    if 2 * sum(map(len, words)) > len(others):
+        return True
+    latin = WESTERN | EASTERN | TURKISH
+    if 4 * sum(sign in latin for sign in others.decode(_of_letters(start), errors="replace")) > 3 * len(others):
+        return False
+    for encoding in ("shift_jis", "gb18030", "cp949", "big5"):
+        with suppress(UnicodeDecodeError):
+            return all(sign.isascii() or sign > "\u3000" for sign in start.decode(encoding))
+    return False
 
 
 def first_bytes(path: Path) -> bytes:
@@ -301,9 +327,23 @@ def layout(path: Path, reading: Reading, head: Sequence[str], missing: Iterable[
     lines = lines_in(first_bytes(path), reading.encoding)
     if any(_DRAWN.fullmatch(line) for line in lines[:5]):
         return "is drawn with lines, for people to look at: export the table as CSV"
-    if not reading.comment and lines and lines[0].startswith(COMMENTS):
+    if not reading.comment and lines and lines[0].startswith(COMMENTS) and len(head) < look.width:
+        for place, line in enumerate(lines[:MOST_LINES]):
+            if line.startswith(COMMENTS) and len(_split(line, used)) == look.width:
+                return f"begins with comments, and line {place + 1} names columns: state skip_lines = {place} in {HERE}"
         return f'begins with a comment: state comment = "{lines[0][0]}" in {HERE}'
-    if look.skip_lines > reading.skip_lines and len(head) < look.width:
+    first = lines[reading.skip_lines] if len(lines) > reading.skip_lines else ""
+    marks = [mark for mark in SEPARATORS if len(_split(first, mark)) == look.width > 1]
+    if marks and len(_split(first, look.separator)) == 1:
+        return (
+            f"has names separated by {SEPARATORS[marks[0]]}, and rows by "
+            f"{SEPARATORS.get(look.separator, 'another sign')}: state separator = {toml(look.separator)}, "
+            f"skip_lines = {reading.skip_lines + 1} and names = [...] in {HERE}"
+        )
+    has_short_head = look.skip_lines > reading.skip_lines and len(head) < look.width
+    if has_short_head and not look.has_names and len(head) > 1:
+        return ""  # names, and rows that are longer
+    if has_short_head:
         return (
             f"looks as if its table began in line {look.skip_lines + 1}: state skip_lines = {look.skip_lines} in {HERE}"
         )
@@ -312,7 +352,7 @@ def layout(path: Path, reading: Reading, head: Sequence[str], missing: Iterable[
         return f"looks separated by {looks}, and {known} are read: state separator = {toml(look.separator)} in {HERE}"
     if len(head) == 1 and any(mark in str(head[0]) for mark in ",;\t"):
         return "has each line in quotation marks as a whole: export it again without, or take these away"
-    for place, line in enumerate(lines[:100]):
+    for place, line in enumerate(lines[:MOST_LINES]):
         found = [tidy(cell) for cell in _split(line, used)]
         if place > reading.skip_lines and missing and all(name in found for name in missing):
             return f"has the names of its columns in line {place + 1}: state skip_lines = {place} in {HERE}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic_secagg.errors import DataError
-from analytic_secagg.site.reading import HERE, Reading
+from analytic_secagg.site.reading import HERE, Reading, section_of
 from analytic_secagg.site.table_files import DELIMITED, WORKBOOKS, lines_of, text_of
-from analytic_secagg.site.table_look import MISSING_TEXTS, MOST_LINES, TOTALS, TRUTHS, is_number, layout
+from analytic_secagg.site.table_look import MISSING_TEXTS, MOST_LINES, TOTALS, TRUTHS, is_number, layout, toml
 from analytic_secagg.spelling import loose, tidy
 
 
@@ -48,23 +48,27 @@ def check_names(
     needs = f"{source} needs each column of the schema once, and {named} {'is' if len(missing) == 1 else 'are'} not"
     if source.lower().endswith(DELIMITED) and (looks := layout(Path(source), reading, head, [n for n, _ in missing])):
         raise DataError(f"{source} {looks}. ({needs})")
+    if not head:
+        raise DataError(f"{source} is empty: give the table with its rows")
     if twice := [name for name, _ in missing if head.count(name) > 1]:
+        here = f", in the file, or by skip_lines = {reading.skip_lines + 1} and names = [...] in {HERE}"
         raise DataError(
-            f"{needs}: {', '.join(twice)} occurs several times. Give these columns names of their own, in the file, "
-            f"or by skip_lines = {reading.skip_lines + 1} and names = [...] in {HERE}"
+            f"{needs}: {', '.join(twice)} occurs several times. Give these columns names of their own"
+            + (here if source.lower().endswith((*DELIMITED, *WORKBOOKS)) else "")
         )
     if source.lower().endswith(WORKBOOKS) and (line := _line_of_names(Path(source), reading, wanted)):
         raise DataError(f"{needs}: line {line} has them: state skip_lines = {line - 1} in {HERE}")
     for name, own in missing:
-        if near := [one for one in head if loose(_UNIT.sub("", one)) == loose(name)]:
+        if near := [one for one in head if loose(_UNIT.sub("", one.lstrip("#% "))) == loose(name)]:
             unit = "" if loose(near[0]) == loose(name) else ", and factor where its unit is not the schema's"
+            which = toml(near[0]) if len(near) == 1 else f"... (one of {', '.join(near)})"
             raise DataError(
-                f'{needs}: this file has it in another spelling. State name = "{near[0]}"{unit} in '
-                f"[client.reading.columns.{own}] of this site's own file"
+                f"{needs}: this file has it in another spelling. State name = {which}{unit} in "
+                f"{section_of(own)} of this site's own file"
             )
     raise DataError(
         f"{needs}: it has {len(head)} columns of other names. Where this file names {missing[0][1]} otherwise, state "
-        f'name = "..." in [client.reading.columns.{missing[0][1]}] of this site\'s own file; only if no site can have '
+        f'name = "..." in {section_of(missing[0][1])} of this site\'s own file; only if no site can have '
         "it, change the schema of all sites"
     )
 
@@ -89,15 +93,17 @@ _KINDS = {
     "pairs": r"\d+([.,]\d+)?\s?/\s?\d+([.,]\d+)?",
     "exponents": r"[+-]?\d+([.,]\d*)?d[+-]?\d+",
     "zoned": r"\d+[{}]",
-    "equals": r"=\s?[-+\d.,]+",
+    "equals": r"['=]\s?[-+\d.,]+",
     "ranges": r"\d[\d.,]*\s?(-|–|to|bis)\s?\d[\d.,]*",
     "underscores": r"[-+\d.,]*\d_\d[\d_.,]*",
     "bounds": r"[<>≤≥]\s?=?\s?[-+\d.,]+.*",
     "dates": r"\d{4}-\d{1,2}-\d{1,2}.*|\d{1,2}([./-])\d{1,2}\1\d{2,4}.*|\d{1,2}:\d{2}.*"
     r"|\d{1,2}[- ]?[A-Za-z]{3}[- ]?\d{2,4}.*|-?\d+ days?.*"
     rf"|\d{{1,2}}\.\d{{1,2}}\.|\d{{1,2}}[-. ]+{_MONTH}|{_MONTH}[-. ]+\d{{1,4}}",
-    "blanks": rf"{_GROUPS}( \d{{3}})+([.,]\d+)?",
-    "apostrophes": rf"{_GROUPS}(['\u2019]\d{{3}})+([.,]\d+)?",
+    "blanks": rf"{_GROUPS}( \d{{3}})+(\.\d+)?",
+    "blanks, comma last": rf"{_GROUPS}( \d{{3}})+,\d+",
+    "apostrophes": rf"{_GROUPS}(['\u2019]\d{{3}})+(\.\d+)?",
+    "apostrophes, comma last": rf"{_GROUPS}(['\u2019]\d{{3}})+,\d+",
     "both marks, comma last": rf"{_GROUPS}(\.\d{{3}})+,\d+",
     "both marks, point last": rf"{_GROUPS}(,\d{{3}})+\.\d+",
     "many commas": rf"{_GROUPS}(,\d{{3}}){{2,}}",
@@ -107,7 +113,7 @@ _KINDS = {
     "comma": rf"{_DIGITS}?,\d+([eE][+-]?\d+)?",
     "point": rf"{_DIGITS}?\.\d+([eE][+-]?\d+)?",
     "infinite": r"[+-]?(inf(inity)?|∞)|[+-]?\d[\d.]*e\+?\d{3,}",
-    "trailing sign": r"[\d.,]+-|\([\d.,]+\)",
+    "trailing sign": r"[\d.,]+-|\([\d.,]+\)|[–—]\s?[\d.,]+|[-+]\s+[\d.,]+",
     "marks": r"[-+]?[\d.,]*[.,][\d.,]*",
     "units": r"[-+]?[\d.,]+\s?[^\d\s].*|([$€£¥~≈]\s?|([A-Z]{3}|[HL]|ca\.?)\s)[-+\d.,]*\d",
 }
@@ -127,13 +133,25 @@ def kind_of(text: str) -> str:
     return next((kind for kind, pattern in _PATTERNS.items() if pattern.fullmatch(text)), "texts")
 
 
-def of_numbers(name: str, texts: Sequence[str], reading: Reading) -> str:
-    """Return what texts look like that are no numbers, and what a site can do."""
+def of_numbers(name: str, texts: Sequence[str], reading: Reading, *, has_marks: bool = False) -> str:
+    """Return what texts look like that are no numbers, and what a site can do.
+
+    Args:
+        name: the column's.
+        texts: tidy.
+        reading: how the file was read.
+        has_marks: whether numbers of other rows have its decimal mark.
+    """
     kinds = Counter(map(kind_of, texts))
     here = f"in {HERE}"
-    column = f"in [client.reading.columns.{name}] of this site's own file"
+    column = f"in {section_of(name)} of this site's own file"
     if marks := marks_of(kinds):
         decimal, thousands, looks = marks
+        if has_marks and decimal != reading.decimal:
+            return (
+                f"{looks}, and other rows a decimal {'point' if decimal == ',' else 'comma'}, as where rows of two "
+                "exports became one: write all of them alike in the table"
+            )
         stated = [f'decimal = "{decimal}"'] * (decimal != reading.decimal)
         stated += [f'thousands = "{thousands}"'] * (thousands not in (None, reading.thousands))
         return f"{looks}: state {' and '.join(stated) or 'other marks'} {here}"
@@ -146,6 +164,8 @@ def of_numbers(name: str, texts: Sequence[str], reading: Reading) -> str:
             f'or decimal = "{mark}" {here}, as whoever exported the file knows'
         )
     codes = sorted({text for text in texts if kind_of(text) == "missing code"})
+    units = {re.sub(r"[-+\d.,\s]", "", text).casefold() for text in texts if kind_of(text) == "units"}
+    kind = "several units" if kind == "units" and len(units) > 1 else kind
     return {
         "missing code": f"they are {', '.join(codes)}, as people write what is missing: state missing = [...] {column}",
         "percent": f"they have percent signs: take these away in the table; where the schema means fractions, state "
@@ -156,7 +176,7 @@ def of_numbers(name: str, texts: Sequence[str], reading: Reading) -> str:
         "column of its own",
         "exponents": "they have exponents of Fortran (1.5D+03): write E in the place of D",
         "zoned": "they end in a sign of a mainframe (zoned decimals): have the export write plain numbers",
-        "equals": "they begin with an equals sign: take it away in the table",
+        "equals": "they begin with an equals sign or an apostrophe: take it away in the table",
         "marks": "they have several decimal marks: correct the export",
         "truths": f'they are words for yes and no: state recode = {{ ... = "1", ... = "0" }} {column}',
         "underscores": "they have underscores between digits: correct them in the table",
@@ -167,7 +187,9 @@ def of_numbers(name: str, texts: Sequence[str], reading: Reading) -> str:
         "infinite": "they are infinite or beyond what a number holds: correct them, or state them among missing "
         f"{column}",
         "digits": "they are whole numbers of more digits than float64 holds, of patients perhaps: leave the column out",
-        "trailing sign": "they have their sign behind them, or brackets for it: correct the export",
+        "trailing sign": "they have their sign behind them, or brackets or a dash for it: correct the export",
+        "several units": "they have several units or remarks beside the numbers: bring all values to one unit, and "
+        "take these away in the table",
         "units": "they have a unit or a remark beside the number: take it away in the table; a unit of its own is "
         f"stated as factor {column}",
     }.get(kind, f"they are texts: correct them, or state recode = {{...}} or missing = [...] {column}")
@@ -193,24 +215,24 @@ def check_last(line: str, lines: Sequence[int], others: Iterable[Any], numbers: 
         raise DataError(f"{line} {lines[-1]}: the last row {what}, and would count as a record: take it away")
 
 
-def of_place(places: Sequence[int], lines: Sequence[int], texts: Sequence[str] = ()) -> str:
-    """Return what to do where one row alone, at an end of the table, has no value; empty where it is not so.
+def of_place(places: Sequence[int], no_records: Set[int], lines: Sequence[int]) -> str:
+    """Return what to do where rows without a value are no records; empty where one is.
 
     Args:
-        places: of such rows.
+        places: of rows that have no value in a column.
+        no_records: places of rows that have none in most columns.
         lines: the line that each row of the table begins in.
-        texts: what they hold in place of a value; none where it is missing.
     """
-    if len(places) != 1 or len(lines) <= 3 or any(kind_of(text) != "texts" for text in texts):
+    if not {*places} <= no_records or 2 * len(places) >= len(lines):
         return ""
-    if places[0] == 0 and texts:
+    if [*places] == [0]:
         return (
-            f"it is the first row: if it holds units or a second line of names, state skip_lines = {lines[0]} and "
-            f"names = [...] in {HERE}"
+            f"it is the first row: if it holds units, a mean or a second line of names, state skip_lines = {lines[0]} "
+            f"and names = [...] in {HERE}"
         )
-    if places[0] == len(lines) - 1:
+    if [*places] == [len(lines) - 1]:
         return "it is the last row: if it holds a total or a remark, take it away"
-    return ""
+    return "these rows have no value in most columns, as totals, remarks or lines between pages: take them away"
 
 
 def marks_of(kinds: Counter[str]) -> tuple[str, str | None, str] | None:
@@ -223,11 +245,11 @@ def marks_of(kinds: Counter[str]) -> tuple[str, str | None, str] | None:
         return ",", ".", "they have a decimal comma and points between thousands"
     if kinds["point"] and kinds["comma before three"] and not kinds["comma"]:
         return ".", ",", "they have commas between thousands"
-    decimal = "," if kinds["comma"] else "."
-    if kinds["blanks"]:
-        return decimal, " ", "they have blanks between thousands"
-    if kinds["apostrophes"]:
-        return decimal, "'", "they have apostrophes between thousands"
+    for sign, word in ((" ", "blanks"), ("'", "apostrophes")):
+        has_comma = bool(kinds["comma"] or kinds[f"{word}, comma last"])
+        if kinds[word] or kinds[f"{word}, comma last"]:
+            more = " and a decimal comma" if has_comma else ""
+            return "," if has_comma else ".", sign, f"they have {word} between thousands{more}"
     if kinds["comma"]:
         return ",", None, "they have a decimal comma"
     return (".", None, "they have a decimal point") if kinds["point"] else None
@@ -241,7 +263,7 @@ _BROKEN = re.compile(
 
 def of_categories(name: str, texts: Sequence[str]) -> str:
     """Return what texts look like that are no category, and what a site can do."""
-    column = f"in [client.reading.columns.{name}] of this site's own file"
+    column = f"in {section_of(name)} of this site's own file"
     if any(map(_BROKEN.search, texts)):
         return f"their letters are broken, so the file has another encoding: state encoding in {HERE}"
     if all(kind_of(text) == "missing code" for text in texts):

@@ -301,10 +301,12 @@ def test_a_deviation_that_is_lost_beside_its_size_is_known_to_who_has_the_rows(a
     model = fit_pooled(learner, rows)
     assert learner.coarse_columns(model, rows) == (0,)
     assert not any(model.columns.coarse)
+    assert model.columns.without_spread == ((0, 2) if agreement is Agreement.STANDARDISED else ())
     assert learner.coarse_columns(model, ClientRows(x[:0], y[:0])) == ()
     near = ClientRows(x - [1e9, 0.0, 0.0], y)
     model = fit_pooled(learner, near)
     assert learner.coarse_columns(model, near) == ()
+    assert 0 not in model.columns.without_spread
     assert learner.losses(model)[0] < 1e-5
     assert (learner.decision_function(model, near.features).argmax(axis=1) == y).mean() == 1.0
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytic.row_format import RowFormat
-from analytic_secagg.datasets import BUNDLED, Dataset, bundled, load_npz
+from analytic_secagg.datasets import BUNDLED, Dataset, bundled, load_npz, own_split
 from analytic_secagg.errors import DataError, UsageError
 
 
@@ -300,3 +300,17 @@ def test_a_cut_archive_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(DataError):
         load_npz(path)
+
+
+def test_a_class_of_few_rows_keeps_them_all_for_training() -> None:
+    """A total of fewer than 5 rows of a class is refused: a Swiss hospital's table has a class of 5."""
+    labels = np.array([0] * 60 + [1] * 10 + [2] * 5)
+    data = own_split("rows", np.arange(75.0).reshape(-1, 1), labels)
+    assert np.bincount(data.y_train, minlength=3)[2] == 5
+    assert len(data.x_test) == 14
+    assert {*data.y_test.tolist()} <= {0, 1}
+    assert sorted([*data.x_train[:, 0], *data.x_test[:, 0]]) == list(range(75))
+    assert data.notes[0].endswith("none of the 5 rows of classes with fewer than 10")
+    assert len(own_split("rows", np.arange(9.0).reshape(-1, 1), np.arange(9) % 3).x_test) == 2  # where all are small
+    without = own_split("rows", np.arange(70.0).reshape(-1, 1), labels[:70])
+    assert without.notes == ("14 of 70 rows are kept for testing, drawn with seed 0",)

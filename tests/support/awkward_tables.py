@@ -66,6 +66,9 @@ class File:
     suffix: str = ".csv"
 
 
+LONGER = BASE + BASE.partition("\n")[2] * 3
+"""The same rows four times."""
+
 SEMICOLONS = swap((",", ";"))
 GERMAN = swap(("200.5", "200,5"), ("1180.25", "1.180,25"), of=SEMICOLONS)
 WHOLE = swap(("200.5", "0200"), ("1180.25", "1180")).replace("0200", "200.5")
@@ -125,7 +128,7 @@ FILES = [
     File("other quotation marks", swap(("f,", "'f',"), ("m,", "'m',")), "column sex needs one of f, m", "quote = \"'\""),
     File("a quotation mark that is a text", swap(("age", "note,age"), ("61", '"tube,61'), ("57", ",57"), ("73", ",73")), "line 2: it must be CSV in UTF-8", 'quote = ""'),
     File("cut off", gzip.compress(BASE.encode())[:-12], "cut off", suffix=".csv.gz"),
-    File("nothing", "", "needs each column of the schema once"),
+    File("nothing", "", "is empty: give the table with its rows"),
     File("a sign between two numbers", swap(("200.5", "200\x02210")), "1 of 3 rows have another text"),
     File("a field's mark between two numbers", swap(("200.5", "200\x1f210")), "1 of 3 rows have another text"),
     File("a row within a text", swap(("age", "note,age"), ("61", '"tube,61'), ("57", 'late",57'), ("73", ",73")), "line 2: a quotation mark opens there, and whole rows lie in one text"),
@@ -234,4 +237,32 @@ FILES = [
     File("codes as numpy writes them", swap((",f,", ",2.000000000000000000e+00,"), (",m,", ",1.000000000000000000e+00,")), "they are numbers, codes perhaps", '[columns.sex]\nrecode = { "1" = "m", "2" = "f" }'),
     File("words for classes", swap((",f,", ",Frau,"), (",m,", ",Mann,")), "they are other texts: state recode", '[columns.sex]\nrecode = { Frau = "f", mann = "m" }'),
     File("truths for classes", swap((",no", ",FALSE"), (",yes", ",TRUE")), "column outcome needs one of no, yes", '[columns.outcome]\nrecode = { "false" = "no", "true" = "yes" }'),
+    # what the first sentence once got wrong
+    File("a new category in the first row alone", LONGER.replace(",f,", ",x,", 1), "line 2: column sex needs one of f, m, and 1 of 12 rows have another text: they are other texts"),
+    File("a new category in the last row alone", ",x,".join(LONGER.rsplit(",f,", 1)), "line 13: column sex needs one of f, m, and 1 of 12 rows have another text: they are other texts"),
+    File("a mean and a deviation below", LONGER + "Mean,412,,\nSD,31,,\n", "2 of 14 rows have another text: these rows have no value in most columns"),
+    File("a line between pages", LONGER.replace("73,", "Page 1 of 4,,,\n73,", 1), "1 of 13 rows have another text: these rows have no value in most columns"),
+    File("decimal points, and a comma in one row", swap(("200.5", '"200,5"'), ("NA", "211.5")), "a decimal comma, and other rows a decimal point, as where rows of two exports became one"),
+    File("decimal commas without quotation marks in all rows", "age,chol,sex,outcome\n61,200,5,f,no\n61,211,5,m,yes\n73,1180,25,f,yes\n", "one value more than there are names, as where numbers have a decimal comma"),
+    File("decimal commas without quotation marks in two columns", "age,chol,sex,outcome\n61,5,200,5,f,no\n61,5,211,5,m,yes\n", "line 2: 4 values are needed, as in its first line, not 6"),
+    File("joined files with their marks", BASE + "\ufeff" + BASE, "line 5, repeats the names of the columns"),
+    File("joined files with columns in another order", BASE + "sex,age,chol,outcome\nf,61,200.5,no\n", "line 5, repeats the names of the columns"),
+    File("names with semicolons above rows with commas", "age;chol;sex;outcome\n" + BASE.partition("\n")[2], "has names separated by semicolons, and rows by commas", 'skip_lines = 1\nnames = ["age", "chol", "sex", "outcome"]'),
+    File("names with commas above rows with semicolons", "age,chol,sex,outcome\n" + SEMICOLONS.partition("\n")[2], "has names separated by commas, and rows by semicolons", 'separator = ";"\nskip_lines = 1\nnames = ["age", "chol", "sex", "outcome"]'),
+    File("names behind a sign of comments", swap(("age", "#age")), 'another spelling. State name = "#age"', '[columns.age]\nname = "#age"'),
+    File("comments above names behind their sign", "## a device\n" + swap(("age", "#age")), "begins with comments, and line 2 names columns: state skip_lines = 1", 'skip_lines = 1\n[columns.age]\nname = "#age"'),
+    File("two spellings of one name", swap(("age", "Age,AGE"), ("61", "61,0"), ("57", "57,0"), ("73", "73,0")), r"State name = \.\.\. \(one of Age, AGE\)", '[columns.age]\nname = "Age"'),
+    File("letters of Cyrillic", swap(("age", "пол,age"), ("61", "жен,61"), ("57", "муж,57"), ("73", "жен,73")).encode("cp1251"), "its letters are of another alphabet than Latin. State its encoding", 'encoding = "cp1251"'),
+    File("letters of Greece", swap(("age", "φύλο,age"), ("61", "θήλυ,61"), ("57", "άρρεν,57"), ("73", "θήλυ,73")).encode("cp1253"), "another alphabet than Latin", 'encoding = "cp1253"'),
+    File("signs of China", swap(("age", "性别,age"), ("61", "女,61"), ("57", "男,57"), ("73", "女,73")).encode("gb18030"), "another alphabet than Latin", 'encoding = "gb18030"'),
+    File("signs of Japan", swap(("age", "性別,age"), ("61", "女性,61"), ("57", "男性,57"), ("73", "女性,73")).encode("shift_jis"), "another alphabet than Latin", 'encoding = "shift_jis"'),
+    File("letters of Poland", swap((",f,", ",żeńska,"), (",m,", ",męska,")).encode("cp1250"), "its bytes look like cp1250", 'encoding = "cp1250"\n[columns.sex]\nrecode = { "żeńska" = "f", "męska" = "m" }'),
+    File("letters of Turkey", swap((",f,", ",kadın,"), (",m,", ",eş,")).encode("cp1254"), "its bytes look like cp1254", 'encoding = "cp1254"\n[columns.sex]\nrecode = { "kadın" = "f", "eş" = "m" }'),
+    File("an Arabic decimal mark", swap(("200.5", "٢٠٠٫٥"))),
+    *(File(f"a dash or blank for minus as {one}", swap(("200.5", one)), "brackets or a dash for it") for one in ("–200.5", "- 200.5")),
+    File("apostrophes in front", swap(("61", "'61"), ("57", "'57"), ("73", "'73")), "begin with an equals sign or an apostrophe"),
+    File("several units", swap(("200.5", "200.5 mg/dl"), ("NA", "5.2 mmol/l")), "several units or remarks beside the numbers: bring all values to one unit"),
+    File("ages as pictures of hospitals have them", swap(("61", "061Y"), ("57", "006M"), ("73", "073Y")), "several units or remarks"),
+    File("thousands with blanks and a decimal comma", swap(("1180.25", '"1 180,25"'), ("200.5", '"200,5"')), 'state decimal = "," and thousands = " "', 'decimal = ","\nthousands = " "'),
+    File("nothing but a mark", "\ufeff\n", "is empty: give the table with its rows"),
 ]  # fmt: skip

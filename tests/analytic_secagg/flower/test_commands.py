@@ -24,8 +24,10 @@ from analytic_secagg.flower.trial import app_settings
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.site.key_files import read_secret
 from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.site.source import read_rows
 from analytic_secagg.site.store import FILE
+from analytic_secagg.site.table import TableSchema
 from analytic_secagg.trial import Trial
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -274,6 +276,58 @@ def test_three_commands_lead_from_a_table_to_a_model_of_five_sites(tmp_path: Pat
     rows = ClientRows.pool([read_rows(str(folder / f"site-{site}/rows.npz")) for site in range(1, 6)])
     assert len(rows) == 48  # of 60 with a target a fifth is kept for judging
     assert saved.learner.weights_bytes(saved.model) == learner.weights_bytes(fit_pooled(learner, rows))
+
+
+SITES_OF_A_TABLE: dict[str, tuple[bytes, str]] = {
+    "a.csv": (b"age;chol;ill\n61;5,2;yes\n57;k.A.;no\n", 'separator = ";"\ndecimal = ","\nmissing = ["k.A."]'),
+    "b.tsv": (b"AGE\tCHOL\tDX\n50\t200\t1\n", '[client.reading.columns.age]\nname = "AGE"\n'
+    '[client.reading.columns.chol]\nname = "CHOL"\nfactor = 0.025\n'
+    '[client.reading.columns.ill]\nname = "DX"\nrecode = { 1 = "yes", 0 = "no" }'),
+    "c.csv": (b"Auszug vom M\xe4rz\nage,chol,ill\n44,4,no\n45,4,yes\n", 'encoding = "cp1252"\nskip_lines = 1'),
+    "d.txt": (b"39|-9|no\n", 'separator = "|"\nnames = ["age", "chol", "ill"]\nmissing = ["-9"]'),
+}  # fmt: skip
+
+
+def trial_of_tables(folder: Path, readings: int) -> list[str]:
+    (folder / "columns.toml").write_text(
+        '[columns.age]\n[columns.chol]\nmissing = "flag"\n[columns.ill]\nrole = "target"\ncategories = ["no", "yes"]'
+    )
+    words = ["trial", str(folder / "trial"), "--helpers", "0", "--columns", str(folder / "columns.toml")]
+    for number, (name, (text, reading)) in enumerate(SITES_OF_A_TABLE.items()):
+        (folder / name).write_bytes(text)
+        (folder / f"{name}.toml").write_text(f"[client.reading]\n{reading}", encoding="utf-8")
+        words += ["--data", str(folder / name), *["--reading", str(folder / f"{name}.toml")] * (number < readings)]
+    return words
+
+
+def test_each_site_of_a_trial_reads_a_table_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(trial_of_tables(tmp_path, readings=4)) == 0
+    assert "site-1 to site-4" in capsys.readouterr().out
+    files = [SiteFile.read(tmp_path / f"trial/site-{party}/site.toml") for party in range(1, 5)]
+    rows = [file.client.rows() for file in files if file.client is not None]
+    assert [own.features.tolist() for own in rows] == [
+        [[61, 5.2, 0], [57, 0, 1]], [[50, 5, 0]], [[44, 4, 0], [45, 4, 0]], [[39, 0, 1]],
+    ]  # fmt: skip
+    assert [own.targets.tolist() for own in rows] == [[1, 0], [1], [0, 1], [0]]
+    assert {file.roster.columns for file in files} == {TableSchema.read(tmp_path / "columns.toml").fingerprint}
+
+
+@pytest.mark.parametrize(
+    ("readings", "more", "said"),
+    [
+        (2, [], "once for all tables or once for each in their order, not 2 times for 4"),
+        (0, [], "a.csv looks separated by semicolons"),
+        (4, ["--sites", "5"], "not 4 tables and --sites 5"),
+        (4, ["--data", "rows.npz"], "for tables alone"),
+    ],
+)
+def test_tables_of_a_trial_that_do_not_fit_leave_no_folder(
+    readings: int, more: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "rows.npz" in more:
+        more = [*more, "--reading", str(tmp_path / "a.csv.toml")]
+    assert said in printed_error([*trial_of_tables(tmp_path, readings), *more], capsys)
+    assert not (tmp_path / "trial").exists()
 
 
 def test_a_table_of_a_trial_needs_its_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,9 @@ from support.rehearsed import (
     vanishes,
 )
 
+from analytic.learner import ClientRows
 from analytic.model_files import load_model
+from analytic_secagg.datasets import bundled
 from analytic_secagg.errors import FederationError
 from analytic_secagg.release import ReleaseRefusedError
 from analytic_secagg.server.exchange import Exchange
@@ -35,7 +38,7 @@ from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.site.errors import Refusal, RunSettingsError, UnreachableError
 from analytic_secagg.site.messages import CONTEXT, END, INVITE, STEP
 from analytic_secagg.site.roster import Roster
-from analytic_secagg.trial import Trial
+from analytic_secagg.trial import Trial, fitted_settings
 from secagg import Layout
 from secagg.errors import TooFewSurvivorsError
 from secagg.masked.client import MaskedClient
@@ -225,6 +228,25 @@ def test_such_a_total_can_be_allowed_by_name(trial: Trial) -> None:
     rehearse(trial.folder, run_config(mode="committee", **{"allow-low-rank": True}))
     assert (trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").exists()
     assert {event["gate"] for event in events(trial) if event["event"] == "concern"} == {"rank", "membership"}
+
+
+def test_a_column_without_spread_in_the_total_is_said_at_the_server(tmp_path: Path) -> None:
+    """1e9 + {0, 1, 2} is a constant in every format, and the operator, who has no row, is told all the same."""
+    trial = Trial.create(tmp_path / "trial", bundled("iris"), n_sites=4, n_helpers=0, are_rows_public=True)
+    edit_all(trial, ('learners = ["afl"]', 'learners = ["agreed-afl"]'))
+    for party, rows in trial.rows.items():
+        features = rows.features.copy()
+        features[:, 2] = 1e9 + np.arange(len(rows)) % 3
+        trial.give_rows(party, ClientRows(features, rows.targets))
+    rehearse(
+        trial.folder,
+        template_settings()
+        | fitted_settings(bundled("iris"), 4)
+        | {"feature-format": "standardised", "mode": "masked"},
+    )
+    (said,) = (event for event in events(trial) if event["event"] == "no spread")
+    assert said["columns"] == [2]
+    assert "agree on an offset" in said["remedy"]
 
 
 def one_of_class_nine(trial: Trial) -> None:

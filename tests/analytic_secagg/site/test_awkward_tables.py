@@ -6,6 +6,7 @@ import csv
 import datetime
 import functools
 import importlib.util
+import json
 import math
 import re
 import sys
@@ -27,6 +28,7 @@ from support.extras import needs
 
 from analytic_secagg.__main__ import main as main_of_sites
 from analytic_secagg.errors import DataError
+from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.reading import Reading
 from analytic_secagg.site.schema_draft import draft
 from analytic_secagg.site.table import TableSchema
@@ -65,6 +67,39 @@ def test_an_awkward_file_is_read_or_refused_by_its_cause(file: File, tmp_path: P
         assert read(tmp_path, path) == (FEATURES, TARGETS)
     if file.reading is not None:
         assert read(tmp_path, path, file.reading) == (FEATURES, TARGETS)
+
+
+@pytest.mark.parametrize(
+    ("own", "text", "said"),
+    [
+        (
+            'separator = " "',
+            "age chol sex outcome\n61 200.5 f no\n57       m yes\n",
+            "blanks do not show which",
+        ),
+        ('names = ["age", "chol", "sex"]', BASE.partition("\n")[2], "not 4, in any line: state a name for each"),
+        ('names = ["age", "chol", "sex", "outcome"]', BASE, "line 1, has the names .*: state skip_lines = 1 too"),
+        ('comment = "6"', BASE, "comment is a sign that begins no row"),
+        ('comment = "-"', BASE, "comment is a sign that begins no row"),
+    ],
+)
+def test_a_reading_that_does_not_fit_is_refused_by_its_cause(own: str, text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(text)
+    with pytest.raises((DataError, SiteFileError), match=said):
+        read(tmp_path, tmp_path / "rows.csv", own)
+
+
+@pytest.mark.parametrize("name", ["chol (mg/dl)", "chol.total", 'the "chol"'])
+def test_a_refusal_names_a_section_that_its_file_can_have(name: str, tmp_path: Path) -> None:
+    quoted = SCHEMA.replace("columns.chol", f"columns.{json.dumps(name)}")
+    (tmp_path / "rows.csv").write_text(BASE)
+    with pytest.raises(DataError, match=r"in (\[client\.reading\.columns\..*\]) of this site") as refused:
+        read(tmp_path, tmp_path / "rows.csv", of=quoted)
+    section = re.search(r"in (\[client\.reading\.columns\..*\]) of this site", str(refused.value))[1]
+    own = f'[client.reading]\n{section}\nname = "chol"'
+    (tmp_path / "site.toml").write_text(own)
+    rows = schema(tmp_path, quoted).rows(tmp_path / "rows.csv", Reading.read(tmp_path / "site.toml"))
+    assert rows.features.tolist() == FEATURES
 
 
 def test_there_are_sixty_of_them() -> None:

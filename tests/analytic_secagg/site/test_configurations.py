@@ -38,7 +38,7 @@ from analytic_secagg.flower.__main__ import main as flower_main
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.site.errors import SiteFileError, UnreachableError
 from analytic_secagg.site.proposal import TrainingProposal
-from analytic_secagg.site.provenance import Recipe
+from analytic_secagg.site.provenance import Recipe, recipe_of
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.session import Session
 from analytic_secagg.site.site_file import SiteFile
@@ -389,6 +389,15 @@ def test_features_of_unlike_backbones_do_not_add_up(trial: Trial, capsys: pytest
     rehearse(trial.folder, run_config())
     (total,) = (event for event in events(trial) if event["event"] == "sum")
     assert total["survivors"] == [1, 2, 3, 4]
+
+
+def test_features_that_leave_defaults_unsaid_have_a_recipe_all_the_same(tmp_path: Path) -> None:
+    """Archives of other programs say backbone, weights and transform; such rows once passed as of no backbone."""
+    short = {name: MADE[name] for name in ("backbone", "weights", "transform")}
+    np.savez(tmp_path / "own.npz", settings=np.array(json.dumps(short)))
+    assert recipe_of(str(tmp_path / "own.npz")) == recipe()
+    np.savez(tmp_path / "own.npz", settings=np.array(json.dumps({"weights": "some"})))
+    assert recipe_of(str(tmp_path / "own.npz")) is None
 
 
 @pytest.mark.parametrize(
