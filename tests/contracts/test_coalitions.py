@@ -7,13 +7,12 @@ from collections.abc import Callable
 import pytest
 from support import confirmation, query_logs
 from support.benches import small_bench
-from support.coalitions import taped
 from support.collusion import by_coalition, opens
 
 from analytic_secagg.modes import MODES
 from secagg import Assumptions, InOneProcess, MaskedSum, PartyId, new_session_id
 from secagg.config import SERVER
-from simulations.audit.view import RecordedSum, record_sum
+from simulations.audit.view import RecordedSum, Taped, record_sum
 from simulations.audit.workbench import Bench
 
 PROTECTED = [mode.name for mode in MODES.values() if mode.installed and mode.name != "plain"]
@@ -39,7 +38,7 @@ def test_coalitions_open_what_the_protocol_states_and_nothing_else(bench: Bench,
 def masked_sum(protocol: MaskedSum, bench: Bench, rows: int) -> RecordedSum:
     """A sum of this protocol, with tapes."""
     cohort = bench.cohort(len(protocol.clients), rows)
-    return record_sum(taped(InOneProcess(protocol=protocol)), bench.vectors(cohort), entropy=bench.entropy)
+    return record_sum(Taped.of(InOneProcess(protocol=protocol)), bench.vectors(cohort), entropy=bench.entropy)
 
 
 def by_server_and(recorded: RecordedSum, *members: PartyId) -> Callable[[PartyId], bool]:

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from support.examples import examples
 from support.extras import needs
-from support.faulty_sums import Client, faulty, leaving_out
+from support.faulty_sums import Client, Drawing, Sessions, faulty, leaving_out
 
 from analytic_secagg.errors import UsageError
 from analytic_secagg.modes import MODES, Mode
 from secagg import Layout
+from secagg.primitives.shamir import SHARE_BYTES
 from simulations.audit.attack import (
     Attack,
     Expectation,
@@ -27,11 +28,11 @@ from simulations.audit.attack import (
     TooLargeError,
     attacked,
 )
+from simulations.audit.attacks.collusion import ATTACK as COLLUSION
 from simulations.audit.attacks.differencing import DifferentModels
 from simulations.audit.attacks.membership import membership_scores
 from simulations.audit.attacks.peeling import peel
 from simulations.audit.attacks.rows import LATTICE_ROWS, MAX_ROWS, rebuild, reduced_basis
-from simulations.audit.attacks.unmasking import ATTACK as UNMASKING
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
 from simulations.audit.exposure import Exposure, Kind
 from simulations.audit.view import Reading
@@ -128,7 +129,7 @@ def test_every_attack_explains_itself_and_answers_to_its_former_name() -> None:
         says = [word for word in ("Learnt:", "Success:", "Chance:") if word in attack.explanation]
         assert says in (["Success:", "Chance:"], ["Learnt:"])  # of an estimate
     assert choose_attacks(None) == frozenset(NAMES)
-    assert choose_attacks(["told_apart", "collusion"]) == {"distinguishing", "unmasking"}
+    assert choose_attacks(["told_apart"]) == {"distinguishing"}
     with pytest.raises(UsageError, match="attack must be one of"):
         choose_attacks(["nonsense"])
 
@@ -140,17 +141,37 @@ def test_an_attack_wins_where_its_own_control_has_it_win(bench: Bench, name: str
     assert score.leaked
 
 
-# The server and all its messages
+# The server and those who collude with it
 
 
-@pytest.mark.parametrize("bare", ["one client has no mask of its own", "clients have no masks with others"])
-def test_a_mask_that_is_missing_opens_a_message(bench: Bench, bare: str) -> None:
-    """The first shows when that client comes late, the second at once."""
-    own = leaving_out(lambda client: [(client.self_mask, 1)] if client.party == 3 else [])
-    mode = faulty("masked", own if bare.startswith("one") else leaving_out(Client.pairwise))
-    score = UNMASKING.play(bench, mode, 1).score
-    assert score.leaked
-    assert not UNMASKING.play(bench, MODES["masked"], 1).score.hits
+def of_client(place: int, seeds: Callable[[Client], list[tuple[bytes, int]]]) -> Sessions:
+    """One client leaves these masks out."""
+    return leaving_out(lambda client: seeds(client) if client.party == place else [])
+
+
+MISSING = {
+    "the first client has no mask at all": lambda: of_client(1, lambda own: [(own.self_mask, 1), *own.pairwise()]),
+    "a client has no mask of its own, which shows when it is late": lambda: of_client(
+        3, lambda own: [(own.self_mask, 1)]
+    ),
+    "clients have no masks with others": lambda: leaving_out(Client.pairwise),
+    "each client has masks with two others": lambda: leaving_out(lambda own: own.pairwise()[2:]),
+    "the last client has a mask with one other": lambda: of_client(5, lambda own: own.pairwise()[1:]),
+    "every share of a secret is the secret": lambda: Drawing(
+        lambda protocol, party, honest: lambda n: bytes(n) if n == SHARE_BYTES + 16 else honest(n)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_a_coalition_opens_what_is_masked_too_little(bench: Bench, name: str) -> None:
+    """The sums are right all the same."""
+    assert COLLUSION.play(bench, faulty("masked", MISSING[name]()), 1).score.leaked
+
+
+def test_one_colluder_more_opens_every_message(bench: Bench) -> None:
+    score = COLLUSION.control(bench, 1)
+    assert score.hits == score.trials > 20
 
 
 # A lying server

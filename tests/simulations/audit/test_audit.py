@@ -378,7 +378,7 @@ def test_one_command_leaves_a_decision_json_and_page(tmp_path: Path, capsys: pyt
     )
     code = main([
         "audit", "--data", str(tmp_path / "own.npz"), "--modes", "plain,masked", "--clients", "8", "--rows", "30",
-        "--cohorts", "2,9", "--attacks", "class_means,membership,unmasking", "--epsilon", "none",
+        "--cohorts", "2,9", "--attacks", "class_means,membership,collusion", "--epsilon", "none",
         "--limit", "membership=none", "--format", "Q4.12", "--json", str(tmp_path / "out.json"),
         "--html", str(tmp_path / "out.html"),
     ])  # fmt: skip

@@ -150,7 +150,7 @@ def test_few_attacks_on_a_correct_mode_pass_and_the_clear_alone_is_not_decided(d
 def test_few_rows_are_audited_and_what_takes_more_is_said(digits: Dataset) -> None:
     """Fewer rows than some attacks deal for sums of their own: the owner gets a report all the same."""
     tiny = replace(digits, x_train=digits.x_train[:40], y_train=digits.y_train[:40])
-    found = audited(tiny, "class_means", "distinguishing", "unmasking", clients=3, rows_per_client=4)
+    found = audited(tiny, "class_means", "distinguishing", "collusion", clients=3, rows_per_client=4)
     assert ("class_means", "masked") not in bad(found)
     assert found.decision is not Verdict.FAILED
 
