@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -383,13 +384,21 @@ class _Rehearsal:
 
 
 def _against(attack: ExposureAttack[Any], column: Column | RunColumn) -> Score:
-    """Attack a column; about outlying rows as many totals of other cohorts as have enough of them."""
+    """Attack a column, and further totals of other cohorts until there is enough to look for.
+
+    That is, enough outlying rows; or, where the first one had nothing, anything, such as a class of one row.
+    """
     score = attack.against(attack.targets(column), column.bench.rng)
-    if attack.limit is Limit.MEMBERSHIP and isinstance(column, Column):
+    if not isinstance(column, Column):
+        return score
+    further = (column.target(column.cohort()) for _ in range(MOST_TOTALS - 1))
+    if attack.limit is Limit.MEMBERSHIP:
         most = MOST_TOTALS if column.kind in (Kind.TOTAL, Kind.NOISY_TOTAL) else MOST_MODELS
         times = min(most, math.ceil(OUTLYING / max(1, min(map(len, score.outlying)))))
-        further = (column.target(column.cohort()) for _ in range(times - 1))
-        score = Score.pooled((score, attack.against(further, column.bench.rng)))
+        score = Score.pooled((score, attack.against(islice(further, times - 1), column.bench.rng)))
+    elif attack.limit is Limit.REBUILT_ROWS and column.kind is Kind.TOTAL:
+        while not score.trials and (target := next(further, None)):
+            score = attack.against([target], column.bench.rng)
     return score
 
 
