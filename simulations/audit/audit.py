@@ -31,7 +31,6 @@ from simulations.audit.attack import (
     ExposureAttack,
     Limit,
     NotTriedError,
-    Outcome,
     TooLargeError,
     in_the_clear,
 )
@@ -319,7 +318,7 @@ class _Rehearsal:
         if (control := attack.control(bench, trials)) is not None:
             return control
         if attack.expected(plain) is Expectation.LEAKS:
-            return attack.play(bench, plain, trials).score
+            return attack.play(bench, plain, trials)
         if isinstance(attack, ExposureAttack) and (kinds := attack.sees - {Kind.MESSAGE}):
             kind = Kind.TOTAL if Kind.TOTAL in kinds else min(kinds)
             columns = (Column(kind=kind, bench=bench, clients=CONTROL_CLIENTS) for _ in range(CONTROL_TOTALS))
@@ -327,11 +326,11 @@ class _Rehearsal:
             return attack.against(targets, bench.rng, until_won=True)
         return None
 
-    def _add(self, attack: Attack, rule: Rule, exposure: ExposureRecord, play: Callable[[], Score | Outcome]) -> None:
+    def _add(self, attack: Attack, rule: Rule, exposure: ExposureRecord, play: Callable[[], Score]) -> None:
         """Play one attack and note what it comes to."""
         score, reason = None, ""
         try:
-            played = play()
+            score = play()
         except (NotTriedError, UsageError) as error:
             words = f"{attack.title}: {error}" if isinstance(error, UsageError) else str(error)
             if words not in self.report.limitations:
@@ -342,8 +341,6 @@ class _Rehearsal:
         except FAILURES as error:
             self._fail(f"{exposure.name}, {attack.name}", error)
             reason = "it failed"
-        else:
-            score = played if isinstance(played, Score) else played.score
         limit = attack.limit if exposure.kind != Kind.MESSAGE else None
         if exposure not in self.report.exposures:
             self.report.exposures.append(exposure)

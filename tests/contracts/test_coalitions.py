@@ -78,7 +78,7 @@ def test_on_a_sparse_graph_only_neighbours_count(bench: Bench) -> None:
 
 @pytest.mark.parametrize("name", short(PROTECTED))
 def test_sites_that_keep_query_logs_are_not_isolated_by_further_totals(bench: Bench, name: str) -> None:
-    score = query_logs.ATTACK.play(bench, MODES[name], 2).score
+    score = query_logs.ATTACK.play(bench, MODES[name], 2)
     assert score.trials >= 3
     assert score.hits == 0
 
@@ -99,4 +99,4 @@ def test_the_noise_of_ckks_confirms_a_guess_and_that_of_bfv_does_not(bench: Benc
     """Eight guesses of ten or more are confirmed over CKKS, and five of sixteen are no accident."""
     if not MODES[name].installed:
         pytest.skip("TenSEAL is not installed")
-    assert confirmation.ATTACK.play(bench, MODES[name], trials).score.leaked == (name == "ckks")
+    assert confirmation.ATTACK.play(bench, MODES[name], trials).leaked == (name == "ckks")

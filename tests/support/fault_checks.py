@@ -83,7 +83,7 @@ def attack(name: str, mode: str) -> Check:
         bench = replace(small_bench(1), clients=7, sessions=2, entropy=planted.entropy, taping=name == "drawn_secrets")
         assert PLAYED[name].expected(planted) is Expectation.HIDDEN
         trials = 6 if name == "confirmation" else 3  # it wins 4 times of 5
-        return PLAYED[name].play(bench, planted, trials).score.leaked
+        return PLAYED[name].play(bench, planted, trials).leaked
 
     return Check(name=f"{name}, {mode}", notices=alarmed, honest=partial(faulty, mode))
 

@@ -14,7 +14,6 @@ from simulations.audit.attack import (
     MASKED,
     Attack,
     Expectation,
-    Outcome,
     VectorGuesser,
     attacked,
     in_the_clear,
@@ -51,10 +50,10 @@ class Collusion(VectorGuesser, Attack):
         """Attack with one client more than masks withstand."""
         return _score(bench, MASKED, beyond=1)
 
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Score:
         """Attack the clients of a sum, and of one for each client in which that one comes late."""
         assert mode is not None
-        return Outcome(score=_score(bench, mode))
+        return _score(bench, mode)
 
     def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> IntVector | None:
         """Return the vector of the smallest numbers: the bare message, or what ever more of those who collude open."""

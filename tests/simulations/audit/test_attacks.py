@@ -72,7 +72,7 @@ def test_an_attack_wins_where_it_must_and_nowhere_else(
     on_a_message = attack in ON_A_MESSAGE
     several = on_a_message and attack.name != "distinguishing"  # which makes sums enough by itself
     for seed in range(5 if several and mode.name not in ("plain", "masked") else 1):
-        score, expectation = attack.play(bench_of(seed), mode, 2).score, attack.expected(mode)
+        score, expectation = attack.play(bench_of(seed), mode, 2), attack.expected(mode)
         assert score.trials >= (20 if on_a_message and mode.name != "plain" else 1)  # in the clear until it has won
         if expectation is Expectation.LEAKS:
             assert score.hits == score.trials
@@ -166,7 +166,7 @@ MISSING = {
 @pytest.mark.parametrize("name", MISSING)
 def test_a_coalition_opens_what_is_masked_too_little(bench: Bench, name: str) -> None:
     """The sums are right all the same."""
-    assert COLLUSION.play(bench, faulty("masked", MISSING[name]()), 1).score.leaked
+    assert COLLUSION.play(bench, faulty("masked", MISSING[name]()), 1).leaked
 
 
 def test_one_colluder_more_opens_every_message(bench: Bench) -> None:
@@ -179,7 +179,7 @@ def test_one_colluder_more_opens_every_message(bench: Bench) -> None:
 
 @pytest.mark.parametrize("mode", ["masked", "committee"])
 def test_a_server_that_hands_out_two_models_wins_where_keys_are_not_bound_to_them(bench: Bench, mode: str) -> None:
-    score = DifferentModels(bound=False).play(bench, MODES[mode], 2).score
+    score = DifferentModels(bound=False).play(bench, MODES[mode], 2)
     assert score.hits == score.trials >= 2
 
 
@@ -290,7 +290,7 @@ def test_what_was_won_counts_though_another_target_was_too_large(bench: Bench) -
         return LATTICE_ROWS.read(reading, rows)
 
     attack = replace(LATTICE_ROWS, read=read)
-    assert attack.play(bench, MODES["plain"], 1).score.leaked
+    assert attack.play(bench, MODES["plain"], 1).leaked
     with pytest.raises(TooLargeError, match=r"All rows, where there are few, at \d+ of \d+ targets: too many rows"):
         attack.play(bench, MODES["masked"], 1)
 
