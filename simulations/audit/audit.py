@@ -57,7 +57,7 @@ CONTROL_CLIENTS, CONTROL_TOTALS = 2, 4
 """Clients of the totals and models in which attacks on them must win, since few show most; and how many are made, until
 one has won."""
 
-OUTLYING, MOST_TOTALS, MOST_MODELS = 60, 20, 5
+OUTLYING, MOST_TOTALS = 60, 20
 """Least rows of the outermost tenth behind a number about them; most totals, or models, that are made to have them."""
 
 
@@ -272,6 +272,9 @@ class _Rehearsal:
         except UsageError as error:
             self.report.limitations.append(f"{column.name}: {error}")
             return
+        except FAILURES as error:
+            self._fail(column.name, error)
+            return
         for attack in readers:
             self._begin(f"{column.name}: {attack.name}")
             self._add(attack, rule, exposure, partial(_against, attack, column))
@@ -390,8 +393,7 @@ def _against(attack: ExposureAttack[Any], column: Column | RunColumn) -> Score:
         return score
     further = (column.target(column.cohort()) for _ in range(MOST_TOTALS - 1))
     if attack.limit is Limit.MEMBERSHIP:
-        most = MOST_TOTALS if column.kind in (Kind.TOTAL, Kind.NOISY_TOTAL) else MOST_MODELS
-        times = min(most, math.ceil(OUTLYING / max(1, min(map(len, score.outlying)))))
+        times = min(MOST_TOTALS, math.ceil(OUTLYING / max(1, min(map(len, score.outlying)))))
         score = Score.pooled((score, attack.against(islice(further, times - 1), column.bench.rng)))
     elif attack.limit is Limit.REBUILT_ROWS and column.kind is Kind.TOTAL:
         while not score.trials and (target := next(further, None)):

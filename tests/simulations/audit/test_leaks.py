@@ -90,7 +90,7 @@ def test_columns_that_are_crafted_to_hold_one_row_each(digits: Dataset) -> None:
 
 
 def test_a_model_of_few_rows(digits: Dataset) -> None:
-    found = audited(digits, "model_membership", "class_means", clients=5, rows_per_client=20)
+    found = audited(digits, "model_membership", "class_means", clients=5, rows_per_client=8)
     assert found.decision is Verdict.FAILED
     assert bad(found) == {("model_membership", "model of 5 clients")}
     (wrong,) = said(found, Mark.WRONG)
@@ -135,6 +135,23 @@ def test_noise_of_half_the_scale(digits: Dataset, monkeypatch: pytest.MonkeyPatc
     assert found.decision is Verdict.FAILED
     assert [one.outcome for one in found.two_worlds] == [EpsilonOutcome.REFUTED]
     assert any("THE CLAIM IS REFUTED" in one for one in said(found, Mark.WRONG))
+
+
+def test_noise_that_breaks_its_bounds_ends_no_report(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = CoordinateNoise.draw
+
+    def as_wide_everywhere(own: CoordinateNoise, **more: Any) -> Any:
+        """As much noise on narrow coordinates as on the widest one."""
+        drawn = honest(own, **more)
+        return drawn + np.abs(drawn).max() * (drawn != 0)
+
+    monkeypatch.setattr(CoordinateNoise, "draw", as_wide_everywhere)
+    found = audited(
+        digits, "class_means", "attribute", modes=choose_modes(["masked"]), epsilon=(8.0,), two_world_runs=40
+    )
+    assert found.decision is Verdict.NOT_DECIDED
+    assert "noisy total of 20 clients, epsilon 8" in {one.partition(":")[0] for one in found.failures}
+    assert any("noisy total of 20 clients" in one for one in said(found, Mark.WRONG))
 
 
 # What does not
