@@ -8,24 +8,43 @@ with TEHDAS2's guidelines. ``[to fill in: ...]`` marks what no file of a run can
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-ANNEXES = tuple(
-    f"annexes/{name}.md" for name in ("dpia", "record-of-processing", "nist-sp-800-226", "satre", "ehds-tehdas2")
+from analytic_secagg.audit_result import AuditResult
+
+ASSESSMENT = "annexes/dpia.md"
+ANNEXES = (
+    ASSESSMENT,
+    *(f"annexes/{name}.md" for name in ("record-of-processing", "nist-sp-800-226", "satre", "ehds-tehdas2")),
 )
 """Their places in the dossier, and in this package."""
 
 
-def annexes(facts: Mapping[str, Any]) -> dict[str, str]:
+def annexes(facts: dict[str, Any]) -> dict[str, str]:
     """Return the annexes in Markdown, by place in the dossier.
 
     Args:
         facts: what ``analytic_secagg.dossier.Evidence`` gathers of the other files.
     """
+    return {name: _filled(name, facts | {"planned": None}) for name in ANNEXES}
+
+
+def draft_assessment(report: Any, audit: AuditResult, learnt: Iterable[str]) -> str:
+    """Return a draft of the data protection impact assessment before any run, in Markdown.
+
+    Args:
+        report: the report of an audit of rehearsed sums (``simulations.audit.record.Audit``).
+        audit: the same, as a dossier reads it.
+        learnt: the decision and what was learnt, in sentences.
+    """
+    return _filled(ASSESSMENT, {"planned": report, "audit": audit, "learnt": learnt})
+
+
+def _filled(name: str, facts: Mapping[str, Any]) -> str:
     templates = Environment(
         loader=PackageLoader("analytic_secagg", ""),
         autoescape=True,
@@ -35,7 +54,7 @@ def annexes(facts: Mapping[str, Any]) -> dict[str, str]:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return {name: re.sub(r"\n{3,}", "\n\n", templates.get_template(name).render(facts)) for name in ANNEXES}
+    return re.sub(r"\n{3,}", "\n\n", templates.get_template(name).render(facts))
 
 
 def _plain(value: Any) -> Markup:

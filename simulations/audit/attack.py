@@ -78,17 +78,6 @@ class TooLargeError(NotTriedError):
     """An attack did not run to its end at this size, which says nothing of what it would find."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outcome:
-    """The result of an attack against one mode, or against totals.
-
-    Args:
-        score: the numbers.
-    """
-
-    score: Score
-
-
 class Attack(ABC):
     """One attack: a line of the report.
 
@@ -128,7 +117,7 @@ class Attack(ABC):
         return None
 
     @abstractmethod
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Score:
         """Attack real sums.
 
         Args:
@@ -201,10 +190,10 @@ class SentAttack(Attack):
             TooLargeError: some were too large, and nothing leaked from the others.
         """
 
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Score:
         """Attack the bench's cohorts."""
         assert mode is not None
-        return Outcome(score=self.against_messages(bench, bench.runs(mode)))
+        return self.against_messages(bench, bench.runs(mode))
 
 
 class ExposureAttack(SentAttack, Guesser[G]):
@@ -232,7 +221,7 @@ class ExposureAttack(SentAttack, Guesser[G]):
         """Attack each message by itself."""
         return self.against(_messages(bench, runs), bench.rng)
 
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Score:
         """Attack the bench's messages, then those of clients with few rows, as many as decide.
 
         In the clear, where it shows that it works, it stops when it has won beyond doubt.
@@ -240,13 +229,13 @@ class ExposureAttack(SentAttack, Guesser[G]):
         assert mode is not None
         if in_the_clear(mode):
             messages = (one for some in (bench, bench.few) for one in _messages(some, some.each_run(mode)))
-            return Outcome(score=self.against(messages, bench.rng, until_won=True))
+            return self.against(messages, bench.rng, until_won=True)
         score = self.against_messages(bench, bench.runs(mode))
         for run in bench.few.each_run(mode):
             if score.trials >= self.least and score.is_enough:
                 break
             score = Score.pooled((score, self.against_messages(bench.few, [run])))
-        return Outcome(score=score)
+        return score
 
     def targets(self, column: Column) -> Iterator[Target]:
         """Yield what it attacks of a column: the exposure that all attacks share, unless it needs others."""
@@ -339,7 +328,7 @@ class VictimAttack(Attack, Guesser[G]):
     def sums(self, bench: Bench, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> tuple[RecordedSum, ...]:
         """Return the sums that the attack needs, of clients with these contributions."""
 
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Score:
         """Attack the victim of each cohort, until one that must win, or may, has won beyond doubt."""
         assert mode is not None
         scores = list[Score]()
@@ -353,7 +342,7 @@ class VictimAttack(Attack, Guesser[G]):
             seen = Exposure.of(self.sums(bench, mode, vectors))
             truth = bench.truth(cohort[VICTIM], vectors[VICTIM])
             scores.append(attacked(self, seen, bench.known(), truth, bench.rng))
-        return Outcome(score=Score.pooled(scores))
+        return Score.pooled(scores)
 
 
 # What modes promise

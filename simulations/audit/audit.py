@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,6 @@ from simulations.audit.attack import (
     ExposureAttack,
     Limit,
     NotTriedError,
-    Outcome,
     TooLargeError,
     in_the_clear,
 )
@@ -57,7 +57,7 @@ CONTROL_CLIENTS, CONTROL_TOTALS = 2, 4
 """Clients of the totals and models in which attacks on them must win, since few show most; and how many are made, until
 one has won."""
 
-OUTLYING, MOST_TOTALS, MOST_MODELS = 60, 20, 5
+OUTLYING, MOST_TOTALS = 60, 20
 """Least rows of the outermost tenth behind a number about them; most totals, or models, that are made to have them."""
 
 
@@ -274,6 +274,9 @@ class _Rehearsal:
         except UsageError as error:
             self.report.limitations.append(f"{column.name}: {error}")
             return
+        except FAILURES as error:
+            self._fail(column.name, error)
+            return
         for attack in readers:
             self._begin(f"{column.name}: {attack.name}")
             self._add(attack, rule, exposure, partial(_against, attack, column))
@@ -320,7 +323,7 @@ class _Rehearsal:
         if (control := attack.control(bench, trials)) is not None:
             return control
         if attack.expected(plain) is Expectation.LEAKS:
-            return attack.play(bench, plain, trials).score
+            return attack.play(bench, plain, trials)
         if isinstance(attack, ExposureAttack) and (kinds := attack.sees - {Kind.MESSAGE}):
             kind = Kind.TOTAL if Kind.TOTAL in kinds else min(kinds)
             columns = (Column(kind=kind, bench=bench, clients=CONTROL_CLIENTS) for _ in range(CONTROL_TOTALS))
@@ -328,11 +331,11 @@ class _Rehearsal:
             return attack.against(targets, bench.rng, until_won=True)
         return None
 
-    def _add(self, attack: Attack, rule: Rule, exposure: ExposureRecord, play: Callable[[], Score | Outcome]) -> None:
+    def _add(self, attack: Attack, rule: Rule, exposure: ExposureRecord, play: Callable[[], Score]) -> None:
         """Play one attack and note what it comes to."""
         score, reason = None, ""
         try:
-            played = play()
+            score = play()
         except (NotTriedError, UsageError) as error:
             words = f"{attack.title}: {error}" if isinstance(error, UsageError) else str(error)
             if words not in self.report.limitations:
@@ -343,8 +346,6 @@ class _Rehearsal:
         except FAILURES as error:
             self._fail(f"{exposure.name}, {attack.name}", error)
             reason = "it failed"
-        else:
-            score = played if isinstance(played, Score) else played.score
         limit = attack.limit if exposure.kind != Kind.MESSAGE else None
         if exposure not in self.report.exposures:
             self.report.exposures.append(exposure)
@@ -385,13 +386,20 @@ class _Rehearsal:
 
 
 def _against(attack: ExposureAttack[Any], column: Column | RunColumn) -> Score:
-    """Attack a column; about outlying rows as many totals of other cohorts as have enough of them."""
+    """Attack a column, and further totals of other cohorts until there is enough to look for.
+
+    That is, enough outlying rows; or, where the first one had nothing, anything, such as a class of one row.
+    """
     score = attack.against(attack.targets(column), column.bench.rng)
-    if attack.limit is Limit.MEMBERSHIP and isinstance(column, Column):
-        most = MOST_TOTALS if column.kind in (Kind.TOTAL, Kind.NOISY_TOTAL) else MOST_MODELS
-        times = min(most, math.ceil(OUTLYING / max(1, min(map(len, score.outlying)))))
-        further = (column.target(column.cohort()) for _ in range(times - 1))
-        score = Score.pooled((score, attack.against(further, column.bench.rng)))
+    if not isinstance(column, Column):
+        return score
+    further = (column.target(column.cohort()) for _ in range(MOST_TOTALS - 1))
+    if attack.limit is Limit.MEMBERSHIP:
+        times = min(MOST_TOTALS, math.ceil(OUTLYING / max(1, min(map(len, score.outlying)))))
+        score = Score.pooled((score, attack.against(islice(further, times - 1), column.bench.rng)))
+    elif attack.limit is Limit.REBUILT_ROWS and column.kind is Kind.TOTAL:
+        while not score.trials and (target := next(further, None)):
+            score = attack.against([target], column.bench.rng)
     return score
 
 

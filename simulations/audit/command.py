@@ -10,9 +10,10 @@ from pathlib import Path
 from rich.console import Console
 
 from analytic_secagg.audit_plan import SignedPlan, read_plan
-from analytic_secagg.audit_result import signed_report
+from analytic_secagg.audit_result import AuditResult, signed_report
 from analytic_secagg.console.output_files import OutputFile
 from analytic_secagg.datasets import Dataset
+from analytic_secagg.dossier_annexes import draft_assessment
 from analytic_secagg.site.key_files import read_secret
 from secagg import IdentityKey
 from simulations.audit.audit import audit
@@ -23,7 +24,7 @@ from simulations.audit.settings import AuditSettings
 from simulations.command_line.audit import AuditOptions
 from simulations.command_line.printing import print_tables
 from simulations.command_line.progress import SILENT_SECONDS
-from simulations.report.audit_findings import print_audit
+from simulations.report.audit_findings import decision, print_audit, sentences
 
 WIDTH_WITHOUT_TERMINAL = 160
 """The table has a line for each result."""
@@ -40,6 +41,7 @@ def run(options: AuditOptions) -> int:
     plan = SignedPlan.from_text(read_plan(output.plan)) if output.plan else None
     json_file = OutputFile(output.json) if output.json else None
     html_file = OutputFile(output.html) if output.html else None
+    dpia_file = OutputFile(output.dpia) if output.dpia else None
     dataset = with_labels(options.data.rows())
     finished = None if options.finished_run is None else FinishedRun.read(options.finished_run)
     settings, begun = options.settings.spelled_out(dataset), False
@@ -64,6 +66,9 @@ def run(options: AuditOptions) -> int:
             from simulations.report.audit_page import to_html  # draws, and so loads matplotlib
 
             html_file.write(to_html(report))
+        if dpia_file:
+            learnt = [decision(report), *(sentence for _, sentence in sentences(report))]
+            dpia_file.write(draft_assessment(report, AuditResult.from_text(report.to_json()), learnt))
     finally:  # whatever became of the files, the verdicts are not lost
         print_tables(lambda console: print_audit(report, console), width_without_terminal=WIDTH_WITHOUT_TERMINAL)
     return 0 if report.decision is Verdict.PASSED else 1

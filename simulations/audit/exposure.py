@@ -53,12 +53,21 @@ class Exposure:
         *,
         kind: Kind | None = None,
         learner: AnalyticLearner[Any] | None = None,
+        colluders: frozenset[PartyId] = frozenset(),
     ) -> Self:
-        """Return what the server saw of recorded sums: of one client, or, for no client, of what they add up to."""
+        """Return what the server saw of recorded sums: of one client, or, for no client, of what they add up to.
+
+        Args:
+            sums: the sums.
+            target: the client.
+            kind: what it is; by default a message, one total or several.
+            learner: the closed form.
+            colluders: who shares all that it drew and knows with the server.
+        """
         about_total = Kind.TOTAL if len(sums) == 1 else Kind.TOTALS
         return cls(
             kind=kind or (about_total if target is None else Kind.MESSAGE),
-            sums=tuple(one.seen for one in sums),
+            sums=tuple(one.seen_by(colluders) for one in sums),
             target=target,
             learner=learner,
         )

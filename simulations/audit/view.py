@@ -1,4 +1,4 @@
-"""What a server saw of real sums, cut out of recordings of everything, and how it reads statistics in it.
+"""What a server, and who colludes with it, saw of real sums, and how it reads statistics in it.
 
 Any vector of the right size is taken for a Gram and a cross-correlation.
 """
@@ -23,6 +23,7 @@ from secagg.errors import SecureSumError
 from secagg.in_memory import Envelope, Network
 from secagg.layout import IntVector
 from secagg.ring import RingVector
+from secagg.sessions import ClientInput, ClientSession, ServerSession
 from secagg.sums import CoalitionView
 from secagg.wire import CARRIES_VECTOR, message_type
 
@@ -34,13 +35,15 @@ class SumView:
     Args:
         protocol: the public half of the protocol.
         model: what every party knew of the model before this sum.
-        messages: all of them, in the order in which they were sent.
+        knowledge: all messages, in the order in which they were sent, and what colluders add to them.
+        colluders: who shares what it drew and knows with the server.
         result: what it released; None if the sum failed.
     """
 
     protocol: SumProtocol
     model: Any
-    messages: tuple[bytes, ...] = field(default=(), repr=False)
+    knowledge: CoalitionView = field(default=CoalitionView(messages=(), tapes={}, secrets={}), repr=False)
+    colluders: frozenset[PartyId] = frozenset()
     result: SumResult | None = field(repr=False)
 
     @property
@@ -48,10 +51,12 @@ class SumView:
         """The public shape of the vectors."""
         return self.protocol.layout
 
-    @property
-    def knowledge(self) -> CoalitionView:
-        """The same, as the sum's own mathematics take it apart."""
-        return CoalitionView(messages=self.messages, tapes={}, secrets={})
+    def shared_by(self, members: frozenset[PartyId]) -> SumView:
+        """Return the same with what these colluders share alone."""
+        known = self.knowledge
+        tapes = {party: tape for party, tape in known.tapes.items() if party in members}
+        secrets = {party: own for party, own in known.secrets.items() if party in members}
+        return replace(self, colluders=members, knowledge=replace(known, tapes=tapes, secrets=secrets))
 
     def vector_bytes(self, sender: PartyId) -> bytes | None:
         """Return the vector's bytes: the last ones of the client's message with a vector, in every mode.
@@ -118,10 +123,61 @@ class RecordedSum:
         return self.result
 
     @property
+    def tapes(self) -> Mapping[PartyId, bytes]:
+        """All random bytes that each client drew, in order; none where they were not written down."""
+        return {p: bytes(tape) for p, tape in self.parties.tapes.items()} if isinstance(self.parties, Taped) else {}
+
+    def seen_by(self, colluders: frozenset[PartyId]) -> SumView:
+        """What the server saw of it, with all that these parties drew and know."""
+        everything = CoalitionView(
+            messages=tuple(envelope.message for envelope in self.envelopes),
+            tapes=self.tapes,
+            secrets=self.parties.secrets,
+        )
+        view = SumView(protocol=self.protocol, model=self.model, knowledge=everything, result=self.result)
+        return view.shared_by(colluders)
+
+    @property
     def seen(self) -> SumView:
         """What the server saw of it, and nothing else."""
-        messages = tuple(envelope.message for envelope in self.envelopes)
-        return SumView(protocol=self.protocol, model=self.model, messages=messages, result=self.result)
+        return self.seen_by(frozenset())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taped(InOneProcess):
+    """The same parties, whose clients' random bytes are written down as they draw them.
+
+    Args:
+        honest: the parties.
+        tapes: what was drawn, by client.
+    """
+
+    honest: InOneProcess
+    tapes: dict[PartyId, bytearray] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, honest: InOneProcess) -> Taped:
+        """Return the same parties with tapes."""
+        return cls(protocol=honest.protocol, secrets=honest.secrets, honest=honest)
+
+    def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """Create a client's session that writes down what it draws."""
+        tape = self.tapes.setdefault(party, bytearray())
+
+        def taped(n_bytes: int) -> bytes:
+            drawn = entropy(n_bytes)
+            tape.extend(drawn)
+            return drawn
+
+        return self.honest.client(party, client_input, entropy=taped)
+
+    def helper(self, party: PartyId, *, entropy: Entropy = os_entropy) -> ClientSession:
+        """Create a helper's session."""
+        return self.honest.helper(party, entropy=entropy)
+
+    def server(self, *, entropy: Entropy = os_entropy) -> ServerSession:
+        """Create the server's session."""
+        return self.honest.server(entropy=entropy)
 
 
 def record_sum(

@@ -25,7 +25,7 @@ from secagg.entropy import Entropy, os_entropy
 from secagg.layout import IntVector
 from simulations.audit.knowledge import Known
 from simulations.audit.population import EnteringRows, Indices, Population, Truth
-from simulations.audit.view import FIRST_CLASS, Overlooked, RecordedSum, record_sum
+from simulations.audit.view import FIRST_CLASS, Overlooked, RecordedSum, Taped, record_sum
 
 GAMES, FEW_CLIENTS, FEW_ROWS = 200, 20, 4
 """Least messages of clients with few rows, most of these clients in one sum, and their rows."""
@@ -51,6 +51,7 @@ class Bench:
         sessions: how many such cohorts there are in a mode.
         rng: deals rows and tosses the attackers' coins.
         entropy: where keys and masks come from.
+        taping: whether all that clients draw is written down, for attacks of clients that collude.
     """
 
     learner: AnalyticLearner[Any]
@@ -64,6 +65,7 @@ class Bench:
     clients: int = 20
     sessions: int = 1
     entropy: Entropy = field(default=os_entropy)
+    taping: bool = False
     _runs: dict[str, list[Run]] = field(default_factory=dict, init=False, repr=False)
     _few: list[Bench] = field(default_factory=list, init=False, repr=False)
 
@@ -126,7 +128,8 @@ class Bench:
     def parties(self, mode: Mode, clients: tuple[PartyId, ...], **options: Any) -> InOneProcess:
         """All parties of one session of a mode for this sum, with further ``options`` of ``Mode.in_one_process``."""
         stated: dict[str, Any] = {"layout": self.layout, "session_id": new_session_id(), "context": self.context}
-        return mode.in_one_process(clients=clients, **(stated | options))
+        parties = mode.in_one_process(clients=clients, **(stated | options))
+        return Taped.of(parties) if self.taping else parties
 
     def run(self, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> RecordedSum:
         """One recorded session of a mode.

@@ -31,6 +31,12 @@ class OutputOptions:
         metavar="FILE",
     )
     html: Path | None = option("write one self-contained page", file, default=None, metavar="FILE")
+    dpia: Path | None = option(
+        "write a draft of a data protection impact assessment (GDPR, article 35), before any run",
+        file,
+        default=None,
+        metavar="FILE.md",
+    )
 
     def __post_init__(self) -> None:
         if (self.sign or self.plan) and not self.json:
@@ -56,7 +62,9 @@ class AuditOptions:
     def __post_init__(self) -> None:
         output = self.output
         read = {"--data": self.data.data, "--sign": output.sign, "--plan": output.plan}
-        refuse_same_file({**read, "--json": output.json, "--html": output.html})
+        refuse_same_file({**read, "--json": output.json, "--html": output.html, "--dpia": output.dpia})
+        if output.dpia and self.finished_run:
+            raise UsageError("--dpia is for before a run; of the run of --run the command dossier writes it")
 
 
 COMMAND = Command(

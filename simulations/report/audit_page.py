@@ -104,7 +104,11 @@ def assumptions(audit: Audit) -> Iterator[str]:
     hiding = {one.exposure for one in audit.results if one.rule is Rule.MUST_HIDE}
     for one in audit.exposures:
         if one.name in hiding:
-            yield f"{one.name}: these do not work together against a client: {one.exposed_by}. Its message would open."
+            words = f"{one.name}: these do not work together against a client: {one.exposed_by}. They open its message."
+            tried = audit.result("collusion", one.name)
+            if tried is not None and tried.trials:
+                words += f" Fewer, as many as it withstands, opened {tried.hits} of {tried.trials} messages."
+            yield words
     yield "Sites are honest about their rows: whoever owns other rows of a cohort knows more than the lines above say."
     yield (
         f"Attackers know what their line says: at most a list of {min(audit.dataset.train_rows, 2000)} candidate rows "

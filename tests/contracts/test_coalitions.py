@@ -7,13 +7,12 @@ from collections.abc import Callable
 import pytest
 from support import confirmation, query_logs
 from support.benches import small_bench
-from support.coalitions import taped
 from support.collusion import by_coalition, opens
 
 from analytic_secagg.modes import MODES
 from secagg import Assumptions, InOneProcess, MaskedSum, PartyId, new_session_id
 from secagg.config import SERVER
-from simulations.audit.view import RecordedSum, record_sum
+from simulations.audit.view import RecordedSum, Taped, record_sum
 from simulations.audit.workbench import Bench
 
 PROTECTED = [mode.name for mode in MODES.values() if mode.installed and mode.name != "plain"]
@@ -39,7 +38,7 @@ def test_coalitions_open_what_the_protocol_states_and_nothing_else(bench: Bench,
 def masked_sum(protocol: MaskedSum, bench: Bench, rows: int) -> RecordedSum:
     """A sum of this protocol, with tapes."""
     cohort = bench.cohort(len(protocol.clients), rows)
-    return record_sum(taped(InOneProcess(protocol=protocol)), bench.vectors(cohort), entropy=bench.entropy)
+    return record_sum(Taped.of(InOneProcess(protocol=protocol)), bench.vectors(cohort), entropy=bench.entropy)
 
 
 def by_server_and(recorded: RecordedSum, *members: PartyId) -> Callable[[PartyId], bool]:
@@ -79,7 +78,7 @@ def test_on_a_sparse_graph_only_neighbours_count(bench: Bench) -> None:
 
 @pytest.mark.parametrize("name", short(PROTECTED))
 def test_sites_that_keep_query_logs_are_not_isolated_by_further_totals(bench: Bench, name: str) -> None:
-    score = query_logs.ATTACK.play(bench, MODES[name], 2).score
+    score = query_logs.ATTACK.play(bench, MODES[name], 2)
     assert score.trials >= 3
     assert score.hits == 0
 
@@ -100,4 +99,4 @@ def test_the_noise_of_ckks_confirms_a_guess_and_that_of_bfv_does_not(bench: Benc
     """Eight guesses of ten or more are confirmed over CKKS, and five of sixteen are no accident."""
     if not MODES[name].installed:
         pytest.skip("TenSEAL is not installed")
-    assert confirmation.ATTACK.play(bench, MODES[name], trials).score.leaked == (name == "ckks")
+    assert confirmation.ATTACK.play(bench, MODES[name], trials).leaked == (name == "ckks")

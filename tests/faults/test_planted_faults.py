@@ -353,13 +353,13 @@ def seeds_said(client: Client, payload: bytes) -> bytes:
 
 # fmt: off
 masked("no_self_mask", "Clients have no mask of their own.",
-       lambda: leaving_out(lambda client: [(client.self_mask, 1)]), "unmasking")
-masked("no_pairwise_masks", "Clients have no masks with others.", lambda: leaving_out(Client.pairwise), "unmasking")
-masked("lonely_client", "The graph leaves one client alone.", lambda: leaving_out(lonely), "unmasking")
+       lambda: leaving_out(lambda client: [(client.self_mask, 1)]), "collusion")
+masked("no_pairwise_masks", "Clients have no masks with others.", lambda: leaving_out(Client.pairwise), "collusion")
+masked("lonely_client", "The graph leaves one client alone.", lambda: leaving_out(lonely), "collusion")
 committee("last_set_missing", "Clients have no mask of the last set of helpers.",
           lambda: leaving_out(of_set(-1)), "drawn_secrets", "collusion")
-masked("both_shares_of_lost", "Clients reveal both shares of who is lost.", unmasking(False), "unmasking")
-masked("both_shares_of_survivors", "Clients reveal both shares of survivors.", unmasking(True), "unmasking")
+masked("both_shares_of_lost", "Clients reveal both shares of who is lost.", unmasking(False), "collusion")
+masked("both_shares_of_survivors", "Clients reveal both shares of survivors.", unmasking(True), "collusion")
 masked("self_mask_said", "A commitment is the self-mask that it is to hide.",
        lambda: in_message(MessageType.SEALED_SHARES, self_mask_said), "drawn_secrets")
 committee("seeds_said", "Commitments are the seeds that they are to hide.",

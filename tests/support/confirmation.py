@@ -11,7 +11,7 @@ from secagg.encryption.encrypted import Encrypted
 from secagg.layout import IntVector
 from secagg.ring import RingVector
 from secagg.wire import MessageType
-from simulations.audit.attack import PROBE, Attack, Expectation, Outcome
+from simulations.audit.attack import PROBE, Attack, Expectation
 from simulations.audit.evaluate import Score
 from simulations.audit.view import RecordedSum
 from simulations.audit.workbench import Bench
@@ -43,7 +43,7 @@ class Confirmation(Attack):
             return None
         return Expectation.OPEN if guarantee.helpers_confirm_guesses else Expectation.HIDDEN
 
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Score:
         """Attack both clients of cohorts of two."""
         assert mode is not None
         scores = []
@@ -55,7 +55,7 @@ class Confirmation(Attack):
             leanings = np.array([_leanings(one, list(vectors.values())) for one in sums])
             found = [bool(stats.norm.sf(one) < LEVEL) for one in leanings.sum(axis=0) / len(leanings) ** 0.5]
             scores.append(Score(hits=sum(found), trials=len(found), chance=LEVEL))
-        return Outcome(score=Score.pooled(scores))
+        return Score.pooled(scores)
 
 
 ATTACK = Confirmation()

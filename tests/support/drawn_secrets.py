@@ -28,7 +28,6 @@ from simulations.audit.attacks.mask_words import WORD, Words, repeats, words_of
 from simulations.audit.evaluate import Score
 from simulations.audit.view import RecordedSum, read_integers
 from simulations.audit.workbench import Bench, Run
-from support.coalitions import pooled_view, tapes_of
 
 LEVEL = 1e-10
 """How often fresh bytes are called strange."""
@@ -76,10 +75,10 @@ class DrawnSecrets(SentAttack):
             others = np.concatenate([np.empty(0, np.uint64), *said[:place], *said[place + 1 :]])
             again, boxes = _has_run(said[place], others), _boxes(recorded)
             used = _seeds_used(recorded, boxes)
-            tapes = [words_of(tape) for tape in tapes_of(recorded).values()]
+            tapes = [words_of(tape) for tape in recorded.tapes.values()]
             aloud = _has_run(said[place], np.concatenate([np.empty(0, np.uint64), *tapes]))
             for party in cohort:
-                tape = tapes_of(recorded).get(party, b"")
+                tape = recorded.tapes.get(party, b"")
                 made_up = len(tape) < _least_drawn(recorded) or any(seed not in tape for seed in used[party])
                 hits.append(again or aloud or made_up or drawn.is_stale(tape) or _is_amiss(recorded, party, boxes))
         seeds = Counter(seed for _, recorded in runs for seed in _seeds(_boxes(recorded)))
@@ -97,7 +96,7 @@ class _Drawn:
 
     @classmethod
     def of(cls, sums: list[RecordedSum]) -> _Drawn:
-        strings = [tape for one in sums for tape in tapes_of(one).values()]
+        strings = [tape for one in sums for tape in one.tapes.values()]
         strings += [own.boxes.secret for one in sums for own in one.parties.secrets.values() if own.boxes is not None]
         words = [np.unique(words_of(one)) for one in strings]
         everywhere, times = np.unique(np.concatenate([np.empty(0, np.uint64), *words]), return_counts=True)
@@ -149,7 +148,7 @@ _Boxes = dict[PartyId, dict[PartyId, dict[int, bytes]]]
 
 
 def _knows_all(recorded: RecordedSum) -> CoalitionView:
-    return pooled_view(recorded, frozenset(recorded.protocol.helpers))
+    return recorded.seen_by(frozenset(recorded.protocol.helpers)).knowledge
 
 
 def _boxes(recorded: RecordedSum) -> _Boxes:

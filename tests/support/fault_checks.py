@@ -47,8 +47,6 @@ from simulations.audit.catalogue import ATTACKS
 from simulations.audit.two_worlds import Outcome, two_worlds
 from support import confirmation, drawn_secrets, query_logs, survivor_sets
 from support.benches import small_bench
-from support.coalitions import taping
-from support.collusion import wrong_coalitions
 from support.faulty_sums import Faulty, FaultyMode, Kept, Sessions, faulty
 from support.memory_store import MemoryStore
 from support.parties import resealed, signed
@@ -79,18 +77,13 @@ PLAYED = ATTACKS | {one.name: one for one in OF_TESTS}
 
 
 def attack(name: str, mode: str) -> Check:
-    """Return the check that plays an attack, of the audit or the tests, against a mode that must hide from it.
-
-    ``collusion`` is every coalition against the protocol's own statement.
-    """
+    """Return the check that plays an attack, of the audit or the tests, against a mode that must hide from it."""
 
     def alarmed(planted: FaultyMode) -> bool:
-        bench = taping(replace(small_bench(1), clients=7, sessions=2, entropy=planted.entropy))
-        if name == "collusion":
-            return bool(wrong_coalitions(bench, planted))
+        bench = replace(small_bench(1), clients=7, sessions=2, entropy=planted.entropy, taping=name == "drawn_secrets")
         assert PLAYED[name].expected(planted) is Expectation.HIDDEN
         trials = 6 if name == "confirmation" else 3  # it wins 4 times of 5
-        return PLAYED[name].play(bench, planted, trials).score.leaked
+        return PLAYED[name].play(bench, planted, trials).leaked
 
     return Check(name=f"{name}, {mode}", notices=alarmed, honest=partial(faulty, mode))
 

@@ -20,7 +20,6 @@ from simulations.audit.attack import (
     PROBE,
     Attack,
     Expectation,
-    Outcome,
     in_the_clear,
 )
 from simulations.audit.evaluate import Score
@@ -53,13 +52,13 @@ class QueryLogDifferencing(Attack):
         """Return that query logs must hide what totals would show, wherever a message hides something."""
         return None if mode is None or in_the_clear(mode) else Expectation.HIDDEN
 
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Score:
         """Make each series of totals of a cohort of its own, and one where helpers alone keep query logs."""
         assert mode is not None
         won = [_is_isolated(bench, mode, totals) for totals in (LOST, ANOTHER_LEARNER, GROUPS)]
         if mode.helper and not mode.guarantee(PROBE).messages_after_vector:  # else clients see survivors, and decide
             won.append(_is_isolated(bench, mode, LOST, at_clients=False))
-        return Outcome(score=Score(hits=sum(won), trials=len(won), chance=NEVER))
+        return Score(hits=sum(won), trials=len(won), chance=NEVER)
 
     def control(self, bench: Bench, trials: int) -> Score | None:
         """Attack sites that keep no query log."""

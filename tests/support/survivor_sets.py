@@ -30,7 +30,7 @@ from secagg.ring import RingVector
 from secagg.sessions import ClientSession
 from secagg.sums import CoalitionView
 from secagg.wire import MessageType, Reader, payload_of, seal_frame
-from simulations.audit.attack import PROBE, VICTIM, Attack, Expectation, Outcome
+from simulations.audit.attack import PROBE, VICTIM, Attack, Expectation
 from simulations.audit.evaluate import Score
 from simulations.audit.view import read_integers
 from simulations.audit.workbench import Bench
@@ -61,10 +61,10 @@ class SurvivorSets(Attack):
         guarantee = None if mode is None else mode.guarantee(PROBE)
         return None if guarantee is None or guarantee.helper_reconstruction_threshold is None else Expectation.HIDDEN
 
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Score:
         """Attack a cohort for each trial."""
         assert mode is not None
-        return Outcome(score=_score(bench, mode, trials, forgetful=False))
+        return _score(bench, mode, trials, forgetful=False)
 
     def control(self, bench: Bench, trials: int) -> Score | None:
         """Attack helpers that forget what they signed, as helpers restored from a backup would."""

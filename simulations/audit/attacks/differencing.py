@@ -21,7 +21,6 @@ from simulations.audit.attack import (
     VICTIM,
     Attack,
     Expectation,
-    Outcome,
     VectorGuesser,
     VictimAttack,
     attacked,
@@ -85,13 +84,13 @@ class MaskReuse(Attack):
         "out of the pool."
     )
 
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Score:
         """Every client of a cohort adds a row between two sums; of so many cohorts as decide."""
         assert mode is not None
         score = self.on_clients(bench, mode, 2 * trials)
         while score.trials < MOST_TRIALS and not (score.leaked or score.is_enough):
             score = Score.pooled((score, self.on_clients(bench, mode, 2 * trials)))
-        return Outcome(score=score)
+        return score
 
     def on_clients(self, bench: Bench, mode: Mode, n_clients: int) -> Score:
         """One trial for each client of a cohort."""

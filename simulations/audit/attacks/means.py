@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from analytic.learner import ClientRows
 from analytic_secagg.modes import Mode
 from secagg import PartyId, secure_mean
-from simulations.audit.attack import Attack, Expectation, G, Guesser, Outcome, Unit, attacked, score_members
+from simulations.audit.attack import Attack, Expectation, G, Guesser, Unit, attacked, score_members
 from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Exposure, Kind
 from simulations.audit.knowledge import Knowledge, Known
@@ -95,14 +95,14 @@ class OnMean(Attack, Guesser[G]):
         """Return that it is about what is released, and that nothing is promised of it."""
         return Expectation.OPEN if mode is None else None
 
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Score:
         """Attack the mean of one cohort."""
         cohort, n_classes = bench.cohort(bench.clients), bench.population.dataset.n_classes
         mean = Mean.of({party: bench.population.rows(held) for party, held in cohort.items()}, n_classes)
         held = np.concatenate(list(cohort.values()))
         truth = bench.truth(held, bench.vector(held))
         seen = Exposure(kind=Kind.MODEL, model=mean)
-        return Outcome(score=attacked(self, seen, bench.known(), truth, bench.rng))
+        return attacked(self, seen, bench.known(), truth, bench.rng)
 
 
 class RowsOfMean(OnMean[tuple[Floats, NDArray[np.intp]]]):

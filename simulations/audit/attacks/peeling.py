@@ -14,7 +14,6 @@ from simulations.audit.attack import (
     Attack,
     Expectation,
     Limit,
-    Outcome,
     ReadingAttack,
     RebuiltRows,
     Unit,
@@ -88,9 +87,9 @@ class CraftedFeatures(Attack):
         """Return that it is about totals, and that it wins where nobody looks at the map."""
         return Expectation.LEAKS if mode is None else None
 
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Score:
         """Attack the total of one cohort of the bench's size."""
-        return Outcome(score=on_a_total(self, _with_bands(bench), bench.clients))
+        return on_a_total(self, _with_bands(bench), bench.clients)
 
     def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> RebuiltRows | None:
         """Return the rows that come off, those in a band of their own first."""
@@ -131,7 +130,7 @@ CRAFTED_FEATURES = CraftedFeatures()
 class _Peeling(ReadingAttack):
     def control(self, bench: Bench, trials: int) -> Score | None:
         """Peel a total under a crafted map, which has rows to come off."""
-        return CRAFTED_FEATURES.play(bench, None, trials).score
+        return CRAFTED_FEATURES.play(bench, None, trials)
 
 
 PEELING = _Peeling(

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from support.examples import examples
 from support.extras import needs
-from support.faulty_sums import Client, faulty, leaving_out
+from support.faulty_sums import Client, Drawing, Sessions, faulty, leaving_out
 
 from analytic_secagg.errors import UsageError
 from analytic_secagg.modes import MODES, Mode
 from secagg import Layout
+from secagg.primitives.shamir import SHARE_BYTES
 from simulations.audit.attack import (
     Attack,
     Expectation,
@@ -27,11 +28,11 @@ from simulations.audit.attack import (
     TooLargeError,
     attacked,
 )
+from simulations.audit.attacks.collusion import ATTACK as COLLUSION
 from simulations.audit.attacks.differencing import DifferentModels
 from simulations.audit.attacks.membership import membership_scores
 from simulations.audit.attacks.peeling import peel
 from simulations.audit.attacks.rows import LATTICE_ROWS, MAX_ROWS, rebuild, reduced_basis
-from simulations.audit.attacks.unmasking import ATTACK as UNMASKING
 from simulations.audit.catalogue import ATTACKS, NAMES, choose_attacks
 from simulations.audit.exposure import Exposure, Kind
 from simulations.audit.view import Reading
@@ -71,7 +72,7 @@ def test_an_attack_wins_where_it_must_and_nowhere_else(
     on_a_message = attack in ON_A_MESSAGE
     several = on_a_message and attack.name != "distinguishing"  # which makes sums enough by itself
     for seed in range(5 if several and mode.name not in ("plain", "masked") else 1):
-        score, expectation = attack.play(bench_of(seed), mode, 2).score, attack.expected(mode)
+        score, expectation = attack.play(bench_of(seed), mode, 2), attack.expected(mode)
         assert score.trials >= (20 if on_a_message and mode.name != "plain" else 1)  # in the clear until it has won
         if expectation is Expectation.LEAKS:
             assert score.hits == score.trials
@@ -128,7 +129,7 @@ def test_every_attack_explains_itself_and_answers_to_its_former_name() -> None:
         says = [word for word in ("Learnt:", "Success:", "Chance:") if word in attack.explanation]
         assert says in (["Success:", "Chance:"], ["Learnt:"])  # of an estimate
     assert choose_attacks(None) == frozenset(NAMES)
-    assert choose_attacks(["told_apart", "collusion"]) == {"distinguishing", "unmasking"}
+    assert choose_attacks(["told_apart"]) == {"distinguishing"}
     with pytest.raises(UsageError, match="attack must be one of"):
         choose_attacks(["nonsense"])
 
@@ -140,17 +141,37 @@ def test_an_attack_wins_where_its_own_control_has_it_win(bench: Bench, name: str
     assert score.leaked
 
 
-# The server and all its messages
+# The server and those who collude with it
 
 
-@pytest.mark.parametrize("bare", ["one client has no mask of its own", "clients have no masks with others"])
-def test_a_mask_that_is_missing_opens_a_message(bench: Bench, bare: str) -> None:
-    """The first shows when that client comes late, the second at once."""
-    own = leaving_out(lambda client: [(client.self_mask, 1)] if client.party == 3 else [])
-    mode = faulty("masked", own if bare.startswith("one") else leaving_out(Client.pairwise))
-    score = UNMASKING.play(bench, mode, 1).score
-    assert score.leaked
-    assert not UNMASKING.play(bench, MODES["masked"], 1).score.hits
+def of_client(place: int, seeds: Callable[[Client], list[tuple[bytes, int]]]) -> Sessions:
+    """One client leaves these masks out."""
+    return leaving_out(lambda client: seeds(client) if client.party == place else [])
+
+
+MISSING = {
+    "the first client has no mask at all": lambda: of_client(1, lambda own: [(own.self_mask, 1), *own.pairwise()]),
+    "a client has no mask of its own, which shows when it is late": lambda: of_client(
+        3, lambda own: [(own.self_mask, 1)]
+    ),
+    "clients have no masks with others": lambda: leaving_out(Client.pairwise),
+    "each client has masks with two others": lambda: leaving_out(lambda own: own.pairwise()[2:]),
+    "the last client has a mask with one other": lambda: of_client(5, lambda own: own.pairwise()[1:]),
+    "every share of a secret is the secret": lambda: Drawing(
+        lambda protocol, party, honest: lambda n: bytes(n) if n == SHARE_BYTES + 16 else honest(n)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_a_coalition_opens_what_is_masked_too_little(bench: Bench, name: str) -> None:
+    """The sums are right all the same."""
+    assert COLLUSION.play(bench, faulty("masked", MISSING[name]()), 1).leaked
+
+
+def test_one_colluder_more_opens_every_message(bench: Bench) -> None:
+    score = COLLUSION.control(bench, 1)
+    assert score.hits == score.trials > 20
 
 
 # A lying server
@@ -158,7 +179,7 @@ def test_a_mask_that_is_missing_opens_a_message(bench: Bench, bare: str) -> None
 
 @pytest.mark.parametrize("mode", ["masked", "committee"])
 def test_a_server_that_hands_out_two_models_wins_where_keys_are_not_bound_to_them(bench: Bench, mode: str) -> None:
-    score = DifferentModels(bound=False).play(bench, MODES[mode], 2).score
+    score = DifferentModels(bound=False).play(bench, MODES[mode], 2)
     assert score.hits == score.trials >= 2
 
 
@@ -269,7 +290,7 @@ def test_what_was_won_counts_though_another_target_was_too_large(bench: Bench) -
         return LATTICE_ROWS.read(reading, rows)
 
     attack = replace(LATTICE_ROWS, read=read)
-    assert attack.play(bench, MODES["plain"], 1).score.leaked
+    assert attack.play(bench, MODES["plain"], 1).leaked
     with pytest.raises(TooLargeError, match=r"All rows, where there are few, at \d+ of \d+ targets: too many rows"):
         attack.play(bench, MODES["masked"], 1)
 

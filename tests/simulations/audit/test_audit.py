@@ -408,7 +408,9 @@ def test_a_browser_opens_the_page_without_a_complaint(report: Audit, page: str, 
 # The command
 
 
-def test_one_command_leaves_a_decision_json_and_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_command_leaves_a_decision_json_page_and_assessment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 4, 600)
     features = (rng.normal(size=(600, 20)) + 2 * np.eye(20)[labels]).astype(np.float32)
@@ -417,9 +419,9 @@ def test_one_command_leaves_a_decision_json_and_page(tmp_path: Path, capsys: pyt
     )
     code = main([
         "audit", "--data", str(tmp_path / "own.npz"), "--modes", "plain,masked", "--clients", "8", "--rows", "30",
-        "--cohorts", "2,9", "--attacks", "class_means,membership,unmasking", "--epsilon", "none",
+        "--cohorts", "2,9", "--attacks", "class_means,membership,collusion", "--epsilon", "none",
         "--limit", "membership=none", "--format", "Q4.12", "--json", str(tmp_path / "out.json"),
-        "--html", str(tmp_path / "out.html"),
+        "--html", str(tmp_path / "out.html"), "--dpia", str(tmp_path / "dpia.md"),
     ])  # fmt: skip
     output = capsys.readouterr()
     assert code == 0, output
@@ -431,7 +433,17 @@ def test_one_command_leaves_a_decision_json_and_page(tmp_path: Path, capsys: pyt
     assert Page((tmp_path / "out.html").read_text()).pictures == []
     assert "audit of afl on own" in output.out
     assert DECISIONS[Verdict.PASSED] in output.out
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.html", "out.json", "own.npz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dpia.md", "out.html", "out.json", "own.npz"]
+    draft = (tmp_path / "dpia.md").read_text()
+    stated = (
+        DECISIONS[Verdict.PASSED],
+        document["dataset"]["sha256"],
+        "8, with about 30 rows each",
+        "total of 9 clients",
+    )
+    for words in (*stated, *(one["exposed_by"] for one in document["exposures"]), *document["limitations"]):
+        assert words in draft, words
+    assert all(f"| {one['attack']} | {one['exposure']} | {one['outcome']} |" in draft for one in document["results"])
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,9 @@ def test_a_class_of_one_row(digits: Dataset) -> None:
     keep = np.flatnonzero(digits.y_train != 3)
     kept = np.sort(np.append(keep, np.flatnonzero(digits.y_train == 3)[0]))
     alone = replace(digits, x_train=digits.x_train[kept], y_train=digits.y_train[kept])
-    found = audited(alone, "lone_rows", clients=20, rows_per_client=55)
+    found = audited(alone, "lone_rows", clients=10, rows_per_client=30)  # three totals of four are without the row
     assert found.decision is Verdict.FAILED
-    assert ("lone_rows", "total of 20 clients") in bad(found)
+    assert ("lone_rows", "total of 10 clients") in bad(found)
     (wrong,) = said(found, Mark.WRONG)
     assert "1 of 1 rows come out exactly" in wrong
 
@@ -90,7 +90,7 @@ def test_columns_that_are_crafted_to_hold_one_row_each(digits: Dataset) -> None:
 
 
 def test_a_model_of_few_rows(digits: Dataset) -> None:
-    found = audited(digits, "model_membership", "class_means", clients=5, rows_per_client=20)
+    found = audited(digits, "model_membership", "class_means", clients=5, rows_per_client=8)
     assert found.decision is Verdict.FAILED
     assert bad(found) == {("model_membership", "model of 5 clients")}
     (wrong,) = said(found, Mark.WRONG)
@@ -137,6 +137,23 @@ def test_noise_of_half_the_scale(digits: Dataset, monkeypatch: pytest.MonkeyPatc
     assert any("THE CLAIM IS REFUTED" in one for one in said(found, Mark.WRONG))
 
 
+def test_noise_that_breaks_its_bounds_ends_no_report(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = CoordinateNoise.draw
+
+    def as_wide_everywhere(own: CoordinateNoise, **more: Any) -> Any:
+        """As much noise on narrow coordinates as on the widest one."""
+        drawn = honest(own, **more)
+        return drawn + np.abs(drawn).max() * (drawn != 0)
+
+    monkeypatch.setattr(CoordinateNoise, "draw", as_wide_everywhere)
+    found = audited(
+        digits, "class_means", "attribute", modes=choose_modes(["masked"]), epsilon=(8.0,), two_world_runs=40
+    )
+    assert found.decision is Verdict.NOT_DECIDED
+    assert "noisy total of 20 clients, epsilon 8" in {one.partition(":")[0] for one in found.failures}
+    assert any("noisy total of 20 clients" in one for one in said(found, Mark.WRONG))
+
+
 # What does not
 
 
@@ -150,7 +167,7 @@ def test_few_attacks_on_a_correct_mode_pass_and_the_clear_alone_is_not_decided(d
 def test_few_rows_are_audited_and_what_takes_more_is_said(digits: Dataset) -> None:
     """Fewer rows than some attacks deal for sums of their own: the owner gets a report all the same."""
     tiny = replace(digits, x_train=digits.x_train[:40], y_train=digits.y_train[:40])
-    found = audited(tiny, "class_means", "distinguishing", "unmasking", clients=3, rows_per_client=4)
+    found = audited(tiny, "class_means", "distinguishing", "collusion", clients=3, rows_per_client=4)
     assert ("class_means", "masked") not in bad(found)
     assert found.decision is not Verdict.FAILED
 

@@ -16,7 +16,7 @@ from support.pages import Page
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.modes import Mode, choose_modes
 from simulations.audit import attacks, catalogue
-from simulations.audit.attack import Attack, NotTriedError, Outcome, in_the_clear
+from simulations.audit.attack import Attack, NotTriedError, in_the_clear
 from simulations.audit.audit import audit
 from simulations.audit.decide import Outcome as Comes
 from simulations.audit.decide import Verdict
@@ -36,7 +36,7 @@ class Eavesdropping(Attack):
     title = "One client of two"
     explanation = "Reads a message. Success: every number exact. Chance: less than naming one row out of the pool."
 
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Outcome:
+    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Score:
         assert mode is not None
         if mode.name == "committee":
             raise NotTriedError("eavesdropping: a committee does not meet for two")
@@ -45,7 +45,7 @@ class Eavesdropping(Attack):
             recorded = bench.run(mode, bench.vectors(bench.cohort(2)))
             upload = next(one.message for one in recorded.envelopes if one.sender == 1)
             hits += in_the_clear(mode) and recorded.inputs[1].size > 0 and len(upload) > 0
-        return Outcome(score=Score(hits=hits, trials=trials, chance=1 / 1000))
+        return Score(hits=hits, trials=trials, chance=1 / 1000)
 
 
 @pytest.fixture

@@ -139,10 +139,10 @@ def test_random_features_hide_no_row_of_few(mapped: Bench) -> None:
     """Five clients with eight rows each: every person's own row comes back, and nearly so from a single message."""
     total = score_of("raw_rows", Column(kind=Kind.TOTAL, bench=mapped, clients=5))
     assert (total.hits, total.leaked) == (total.trials, True)
-    clear = RawRows().play(mapped, MODES["plain"], 1).score
+    clear = RawRows().play(mapped, MODES["plain"], 1)
     assert clear.leaked
     assert clear.rate > 0.9
-    assert RawRows().play(mapped, MODES["masked"], 1).score.hits == 0
+    assert RawRows().play(mapped, MODES["masked"], 1).hits == 0
 
 
 def test_rows_behind_a_map_are_not_tried_where_there_is_no_map_or_too_many_rows(bench: Bench, mapped: Bench) -> None:
@@ -155,7 +155,7 @@ def test_rows_behind_a_map_are_not_tried_where_there_is_no_map_or_too_many_rows(
 def test_a_crafted_map_gives_rows_of_a_large_total_away(bench: Bench) -> None:
     """Of more rows than features, which the map that was agreed on hides."""
     attack = CRAFTED_FEATURES
-    score = attack.play(bench, None, 1).score
+    score = attack.play(bench, None, 1)
     assert score.trials > 100
     assert score.hits >= 10
     of = Column(kind=Kind.TOTAL, bench=bench, clients=20).standard

@@ -25,9 +25,12 @@ def masked(bench: Bench) -> RecordedSum:
 
 def test_the_server_sees_all_messages_and_the_total_and_no_secret(masked: RecordedSum) -> None:
     view = masked.seen
-    assert view.messages == tuple(one.message for one in masked.envelopes)
-    assert {message_type(one) for one in view.messages} >= {MessageType.MASKED_INPUT, MessageType.UNMASK_SHARES}
-    assert {one.name for one in fields(view)} == {"protocol", "model", "messages", "result"}
+    assert view.knowledge.messages == tuple(one.message for one in masked.envelopes)
+    assert {message_type(one) for one in view.knowledge.messages} >= {
+        MessageType.MASKED_INPUT,
+        MessageType.UNMASK_SHARES,
+    }
+    assert {one.name for one in fields(view)} == {"protocol", "model", "knowledge", "colluders", "result"}
     assert (view.knowledge.tapes, view.knowledge.secrets) == ({}, {})
     assert view.result is masked.result
     assert np.array_equal(view.read_total(), sum(masked.inputs.values()))
