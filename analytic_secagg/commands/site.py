@@ -72,7 +72,7 @@ class TrialOptions(FolderOptions):
             tables = site_tables(self.data, self.columns, self.reading)
             n_sites, dataset = len(tables), pooled(tables)
         elif self.data:
-            dataset = sourced(self.data[0], self.columns, *self.reading[:1])
+            dataset = sourced(self.data[0], self.columns, self.reading[0] if self.reading else None)
         else:
             dataset = bundled(self.dataset)
         for said in (*dataset.notes, *(dataset.doubts if self.data else ())):

@@ -313,4 +313,4 @@ def test_a_class_of_few_rows_keeps_them_all_for_training() -> None:
     assert data.notes[0].endswith("none of the 5 rows of classes with fewer than 10")
     assert len(own_split("rows", np.arange(9.0).reshape(-1, 1), np.arange(9) % 3).x_test) == 2  # where all are small
     without = own_split("rows", np.arange(70.0).reshape(-1, 1), labels[:70])
-    assert without.notes == ("14 of 70 rows are kept for testing, drawn with seed 0",)
+    assert without.notes[0] == "14 of 70 rows are kept for testing, drawn with seed 0"
