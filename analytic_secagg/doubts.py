@@ -214,8 +214,8 @@ def of_test(train: NDArray[Any], test: NDArray[Any]) -> Iterator[str]:
     """Yield whether test rows are training rows too."""
     few = slice(None, None, max(1, train.shape[1] // FEW_COLUMNS))  # rows that are alike are so in these columns too
     for columns in (few, slice(None)):
-        known = {row.tobytes() for row in np.ascontiguousarray(train[:, columns])}
-        repeated = sum(row.tobytes() in known for row in np.ascontiguousarray(test[:, columns]))
+        known = {*_bytes_of(train[:, columns])}
+        repeated = sum(row in known for row in _bytes_of(test[:, columns]))
         if repeated <= REPEATED_PART * len(test):
             return
     among_themselves = (len(train) - len(known)) / len(train)  # as in tables of a few categories
@@ -224,6 +224,13 @@ def of_test(train: NDArray[Any], test: NDArray[Any]) -> Iterator[str]:
             f"{repeated} of {len(test)} test rows have the features of a training row: on these a model is not tested, "
             "and a figure over all test rows is too good"
         )
+
+
+def _bytes_of(rows: NDArray[Any]) -> list[bytes]:
+    """Each row's bytes."""
+    whole = np.dtype((np.void, rows.shape[1] * rows.itemsize))
+    found: list[bytes] = np.ascontiguousarray(rows).view(whole)[:, 0].tolist()
+    return found
 
 
 def of_balance(test: NDArray[Any]) -> Iterator[str]:
