@@ -38,8 +38,10 @@ from analytic_secagg.site.table_look import (
     is_comment,
     is_number,
     look_at,
+    mark_of_names,
     opened,
     separator_of,
+    split,
     toml,
 )
 from analytic_secagg.site.table_refusals import NUMBERS, kind_of, marks_of, of_categories, of_numbers
@@ -58,7 +60,8 @@ PEOPLE = frozenset({"individual", "person", "patient", "subject", "participant",
 
 SITES = re.compile(
     r"((study|trial|treating|recruiting)[\W_]*)?"
-    r"(site|hospital|clinic|klinik|krankenhaus|standort|cent(er|re)|institution|facility|h[oô]pital|ziekenhuis)"
+    r"(site|hospital|clinic|klinik|krankenhaus|standort|cent(er|re)|institution|facility|h[oô]pital|ziekenhuis"
+    r"|branch|filiale?|agenc(y|e|ia)|sucursal|ward|practice|praxis|station|store|office|campus)"
     r"([\W_]*(id|no|nr|name|number|code))?"
 )
 """Names of columns that say from which site a row comes, in small letters. As a category such a column would put the
@@ -139,7 +142,7 @@ def draft(path: Path, target: str, *, leave_out: Collection[str] = ()) -> Draft:
         reading="\n".join([*_of_file(path, reading), *(line for column in shared for line in column.reading()), ""]),
         notes=(
             *[f"line {reading.skip_lines}, below the names, holds units or kinds, and is skipped"]
-            * (bool(reading.names) and reading.names[0] != "column_1"),
+            * (bool(reading.names) and reading.names[0] != "column_1" and reading.skip_lines > 1),
             *[
                 f"{', '.join(torn)}: commas and points contradict one another, and no marks are proposed: see in the "
                 "file what they stand for, and state decimal and thousands, or correct the export"
@@ -219,6 +222,9 @@ def _layout(path: Path, target: str, *, escape: Literal["", "\\"] = "") -> Readi
         quote="'" if _has_apostrophes(first.splitlines()[look.skip_lines :], look.separator) else '"',
         escape=escape,
     )
+    names = re.split(r"\r\n|\r|\n", first)[0]
+    if mark := mark_of_names(names, look):
+        return reading.model_copy(update={"skip_lines": 1, "names": tuple(map(tidy, split(names, mark)))})
     if first.startswith(COMMENTS):
         commented = reading.model_copy(update={"skip_lines": 0, "comment": first[0]})
         above, below = _comments(path, commented, look.separator)
@@ -379,8 +385,7 @@ class _Drafted:
         is_coded = 2 <= len(values) <= MOST_CATEGORIES and all(one.is_integer() for one in values)
         if self.is_target and is_coded and (len(values) == 2 or len(self.numbers) >= 2 * len(values)):
             return "categories"
-        is_key = len(values) == len(self.cells) and all(one.is_integer() for one in values)
-        is_key = is_key and (len(values) > MOST_CATEGORIES or self.numbers == sorted(values))
+        is_key = len(values) == len(self.cells) and all(one.is_integer() for one in values) and self._are_counted
         is_key = is_key or self.numbers_people or self._are_days
         return "none" if len(values) < 2 or (is_key and not self.is_target) else "number"
 
@@ -421,6 +426,14 @@ class _Drafted:
         """Test whether all numbers can be a spreadsheet's days of 1980 to 2035, and there are many."""
         values = {*self.numbers}
         return len(values) > MOST_CATEGORIES and all(one.is_integer() and 29221 <= one <= 49309 for one in values)
+
+    @property
+    def _are_counted(self) -> bool:
+        """Test whether numbers that all differ count rows: in order, close to one another, or of many equal digits."""
+        rising, many = sorted(self.numbers), len(self.numbers) > MOST_CATEGORIES
+        is_dense = many and rising[-1] - rising[0] < MOST_CATEGORIES * len(rising)
+        n_digits = {len(f"{abs(one):.0f}") for one in rising}
+        return self.numbers in (rising, rising[::-1]) or is_dense or (many and len(n_digits) == 1 and min(n_digits) > 5)
 
     @property
     def _are_few(self) -> bool:

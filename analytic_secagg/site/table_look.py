@@ -266,7 +266,7 @@ def look_at(path: Path) -> Look:
     counted = {mark: _width(lines, mark) for mark in (*SEPARATORS, *sorted(others - SEPARATORS.keys()))}
     separator = max(counted, key=lambda mark: (counted[mark][0], mark in SEPARATORS, mark != " ", counted[mark][1]))
     width = counted[separator][1]
-    skip = next((place for place, line in enumerate(lines) if len(_split(line, separator)) >= max(2, width - 1)), 0)
+    skip = next((place for place, line in enumerate(lines) if len(split(line, separator)) >= max(2, width - 1)), 0)
     return _looked(encoding, separator, lines[skip:], skip)
 
 
@@ -276,8 +276,8 @@ def lines_in(start: bytes, encoding: str) -> list[str]:
 
 
 def _looked(encoding: str, separator: str, lines: list[str], skip: int) -> Look:
-    first, others = (_split(lines[0], separator), lines[1:]) if lines else ([], [])
-    below = [cell for line in others[:20] for cell in _split(line, separator)]
+    first, others = (split(lines[0], separator), lines[1:]) if lines else ([], [])
+    below = [cell for line in others[:20] for cell in split(line, separator)]
     has_names = not any(is_number(cell) for cell in first) or not any(is_number(cell) for cell in below)
     width = _width(lines, separator)[1]
     return Look(encoding=encoding, separator=separator, width=width, skip_lines=skip, has_names=has_names)
@@ -285,12 +285,13 @@ def _looked(encoding: str, separator: str, lines: list[str], skip: int) -> Look:
 
 def _width(lines: list[str], mark: str) -> tuple[float, int]:
     """Return the fraction of the first lines that are split into one number of values, and that number."""
-    counts = Counter(len(_split(line, mark)) for line in lines[:100] if line.strip())
+    counts = Counter(len(split(line, mark)) for line in lines[:100] if line.strip())
     width, often = max(counts.items(), key=lambda item: (item[1], item[0]), default=(1, 0))
     return (0.0, 1) if width == 1 else (often / counts.total(), width)
 
 
-def _split(line: str, mark: str) -> list[str]:
+def split(line: str, mark: str) -> list[str]:
+    """Return the cells of a line; none of one that is no row."""
     try:
         return next(csv.reader([line.strip(" ") if mark == " " else line], delimiter=mark, skipinitialspace=True), [])
     except csv.Error:
@@ -301,7 +302,7 @@ def is_comment(line: str, reading: Reading, separator: str) -> bool:
     """Return whether a line is left out; a row whose first value is missing, #N/A say, is none."""
     if not reading.comment or not line.startswith(reading.comment):
         return False
-    cells = _split(line, separator)
+    cells = split(line, separator)
     return len(cells) < 2 or loose(tidy(cells[0])) not in MISSING_TEXTS | {*map(loose, reading.missing)}
 
 
@@ -329,14 +330,13 @@ def layout(path: Path, reading: Reading, head: Sequence[str], missing: Iterable[
         return "is drawn with lines, for people to look at: export the table as CSV"
     if not reading.comment and lines and lines[0].startswith(COMMENTS) and len(head) < look.width:
         for place, line in enumerate(lines[:MOST_LINES]):
-            if line.startswith(COMMENTS) and len(_split(line, used)) == look.width:
+            if line.startswith(COMMENTS) and len(split(line, used)) == look.width:
                 return f"begins with comments, and line {place + 1} names columns: state skip_lines = {place} in {HERE}"
         return f'begins with a comment: state comment = "{lines[0][0]}" in {HERE}'
     first = lines[reading.skip_lines] if len(lines) > reading.skip_lines else ""
-    marks = [mark for mark in SEPARATORS if len(_split(first, mark)) == look.width > 1]
-    if marks and len(_split(first, look.separator)) == 1:
+    if mark := mark_of_names(first, look):
         return (
-            f"has names separated by {SEPARATORS[marks[0]]}, and rows by "
+            f"has names separated by {SEPARATORS[mark]}, and rows by "
             f"{SEPARATORS.get(look.separator, 'another sign')}: state separator = {toml(look.separator)}, "
             f"skip_lines = {reading.skip_lines + 1} and names = [...] in {HERE}"
         )
@@ -353,7 +353,7 @@ def layout(path: Path, reading: Reading, head: Sequence[str], missing: Iterable[
     if len(head) == 1 and any(mark in str(head[0]) for mark in ",;\t"):
         return "has each line in quotation marks as a whole: export it again without, or take these away"
     for place, line in enumerate(lines[:MOST_LINES]):
-        found = [tidy(cell) for cell in _split(line, used)]
+        found = [tidy(cell) for cell in split(line, used)]
         if place > reading.skip_lines and missing and all(name in found for name in missing):
             return f"has the names of its columns in line {place + 1}: state skip_lines = {place} in {HERE}"
     if not look.has_names:
@@ -362,6 +362,12 @@ def layout(path: Path, reading: Reading, head: Sequence[str], missing: Iterable[
             f"{HERE}, one for each of its {len(head)} columns in their order"
         )
     return ""
+
+
+def mark_of_names(line: str, look: Look) -> str:
+    """Return the mark that separates a line of names where another one separates the rows; empty where none does."""
+    marks = [mark for mark in SEPARATORS if len(split(line, mark)) == look.width > 1]
+    return marks[0] if marks and len(split(line, look.separator)) == 1 else ""
 
 
 def toml(value: str | list[str] | int) -> str:

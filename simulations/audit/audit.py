@@ -22,6 +22,7 @@ from analytic_secagg.learners import LearnerSettings
 from analytic_secagg.modes import MODES, Mode
 from analytic_secagg.privacy import PrivacyPlan
 from analytic_secagg.release import Concern, ReleasePolicy, ReleaseRefusedError
+from analytic_secagg.size import WORTH_SAYING, gram_columns, in_words, refuse_too_large, seconds
 from secagg.dp import PrivacyError
 from secagg.errors import SecureSumError
 from simulations.audit.attack import (
@@ -61,6 +62,9 @@ OUTLYING, MOST_TOTALS = 60, 20
 """Least rows of the outermost tenth behind a number about them; most totals, or models, that are made to have them."""
 
 
+ESTIMATE = "estimate:"
+"""The beginning of what is told of an audit's time."""
+
 Tick = Callable[[str], None]
 
 
@@ -77,14 +81,15 @@ def audit(
     Args:
         dataset: real rows.
         settings: what to audit.
-        tick: told what comes next.
+        tick: told what comes next, and before what takes long an estimate.
         plan: what the report is made for; None for no plan.
         run: a finished run, whose own totals and model are attacked in place of rehearsed ones; messages are
             rehearsed in its mode and at its cohort's size. The data set then has the rows of one owner: those of
             training are in the run, those of testing are not.
 
     Raises:
-        UsageError: more clients and rows than the data have, or a plan that is about another audit.
+        UsageError: more clients and rows than the data have, more columns than there is memory for, or a plan that is
+            about another audit.
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
     started, settings = time.perf_counter(), settings.spelled_out(dataset)
@@ -108,6 +113,10 @@ def audit(
         if run is None
         else run.learner
     )
+    for mode in settings.tried_modes:
+        refuse_too_large(learner, mode, settings.clients)
+    if (least := seconds(learner)) > WORTH_SAYING:
+        tick(f"{ESTIMATE} at least {in_words(least)} on one core, for {gram_columns(learner)} columns")
     enough = math.ceil(LEAST_MESSAGES / settings.clients)
     bench = Bench.of(
         learner,

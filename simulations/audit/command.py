@@ -16,7 +16,7 @@ from analytic_secagg.datasets import Dataset
 from analytic_secagg.dossier_annexes import draft_assessment
 from analytic_secagg.site.key_files import read_secret
 from secagg import IdentityKey
-from simulations.audit.audit import audit
+from simulations.audit.audit import ESTIMATE, audit
 from simulations.audit.decide import Verdict
 from simulations.audit.finished_run import FinishedRun
 from simulations.audit.population import with_labels
@@ -54,6 +54,9 @@ def run(options: AuditOptions) -> int:
             if not begun:
                 begun = True
                 _print_heading(settings, dataset, options.finished_run)
+            if what.startswith(ESTIMATE):
+                console.print(what)
+                return
             status.update(f"audit: {what}")
             if not console.is_terminal and (passed := time.monotonic() - started) > SILENT_SECONDS:
                 console.print(f"audit, after {passed:.0f} s: {what}")

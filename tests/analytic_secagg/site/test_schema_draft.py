@@ -48,7 +48,7 @@ def test_a_draft_reads_its_file(file: File, tmp_path: Path) -> None:
     schema = TableSchema.read(tmp_path / "columns.toml")
     rows = schema.rows(path, Reading.read(tmp_path / "reading.toml"))
     known = {"age", "chol", "sex", "outcome"} if names is None else set(names)
-    renamed = ("another language", "names in capitals")
+    renamed = ("another language", "names in capitals", "two spellings of one name")
     lacking = known - schema.columns.keys()
     assert lacking - {"sex", "column_3"} == ({"age"} if file.name in renamed else set())
     assert not any(column.categories for column in schema.columns.values() if column.role == "feature")
@@ -56,6 +56,23 @@ def test_a_draft_reads_its_file(file: File, tmp_path: Path) -> None:
     if names is None and "chol" in schema.columns:
         column = schema.columns["chol"]
         assert not column.categories, "numbers are numbers, whatever their marks"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "is_left_out"),
+    [
+        ([4711 + place for place in range(30)], True),  # in order
+        ([(place * 7) % 30 + 100 for place in range(30)], True),  # close to one another
+        ([1_000_003 + 299_999 * ((place * 7) % 30) for place in range(30)], True),  # seven digits each
+        ([9_000 + 4_111 * ((place * 7) % 30) for place in range(30)], False),  # incomes
+    ],
+)
+def test_whole_numbers_that_all_differ_are_left_out_where_they_count_rows(
+    numbers: list[int], is_left_out: bool, tmp_path: Path
+) -> None:
+    rows = "".join(f"{number},{place * 1.5},{place % 2}\n" for place, number in enumerate(numbers))
+    (tmp_path / "rows.csv").write_text("number,crp,target\n" + rows)
+    assert ("[columns.number]" not in draft(tmp_path / "rows.csv", "target").schema) == is_left_out
 
 
 def test_categories_are_those_of_five_rows_and_more(tmp_path: Path) -> None:
@@ -374,3 +391,13 @@ def test_a_column_of_sites_would_show_each_site_s_sums_and_is_left_out(tmp_path:
     found = draft(path, "ill")
     assert TableSchema.model_validate(tomllib.loads(found.schema)).features == ("age",)
     assert any("hospital: left out, by its name it says from which site a row comes" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "name", ["Branch", "Filiale", "agency", "agence_id", "sucursal", "ward no", "Praxis", "station"]
+)
+def test_columns_of_sites_are_known_by_more_names_than_hospital(name: str, tmp_path: Path) -> None:
+    rows = "".join(f"{place * 1.5},{'ab'[place % 2]},{place % 3 % 2}\n" for place in range(30))
+    (tmp_path / "rows.csv").write_text(f"crp,{name},ill\n{rows}")
+    found = draft(tmp_path / "rows.csv", "ill")
+    assert list(tomllib.loads(found.schema)["columns"]) == ["crp", "ill"]

@@ -19,6 +19,7 @@ from rich.console import Console
 from support.pages import Page, browser, needs_chromium
 from support.seeded_system import seeded_system
 
+from analytic_secagg import size
 from analytic_secagg.datasets import Dataset, bundled
 from analytic_secagg.errors import UsageError
 from analytic_secagg.learners import LEARNERS
@@ -26,7 +27,7 @@ from analytic_secagg.modes import MODES, choose_modes
 from simulations.__main__ import main
 from simulations.audit import command as audit_command
 from simulations.audit.attack import Unit
-from simulations.audit.audit import audit
+from simulations.audit.audit import ESTIMATE, audit
 from simulations.audit.catalogue import choose_attacks, find_attack
 from simulations.audit.decide import Outcome, Rule, Verdict
 from simulations.audit.evaluate import Score
@@ -183,6 +184,28 @@ def test_too_many_clients_for_the_data_are_said_and_not_hidden(digits: Dataset) 
         audit(digits, settings(clients=5000))
     with pytest.raises(UsageError, match=f"at most {int(0.9 * len(digits.x_train)) // 5} rows per client"):
         audit(digits, settings(clients=5, rows_per_client=len(digits.x_train) // 5))
+
+
+def test_too_many_columns_are_refused_and_many_have_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 000 features took memory and hours without a word."""
+    rng = np.random.default_rng(0)
+    x_train, x_test = rng.normal(size=(60, 3001)), rng.normal(size=(20, 3001))
+    data = Dataset(name="wide", x_train=x_train, x_test=x_test, y_train=np.arange(60) % 2, y_test=np.arange(20) % 2)
+    few = settings(attacks=choose_attacks(["uniformity"]), modes=choose_modes(["masked"]), clients=4, rows_per_client=4)
+    monkeypatch.setattr(size, "available_bytes", lambda: 8 * size.MATRICES * 3000**2)
+    with pytest.raises(UsageError, match=r"afl of 3001 columns needs about .*up to 3000 columns fit"):
+        audit(data, few)
+    monkeypatch.setattr(size, "available_bytes", lambda: None)
+    told: list[str] = []
+
+    def stop(what: str) -> None:
+        told.append(what)
+        if what.startswith(ESTIMATE):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        audit(data, few, stop)
+    assert told[-1] == "estimate: at least 9 minutes on one core, for 3001 columns"
 
 
 @pytest.mark.parametrize("learner", ["fedhip", "safle", "deepafl", "logistic"])
