@@ -104,10 +104,10 @@ def assumptions(audit: Audit) -> Iterator[str]:
     hiding = {one.exposure for one in audit.results if one.rule is Rule.MUST_HIDE}
     for one in audit.exposures:
         if one.name in hiding:
-            words = f"{one.name}: these do not work together against a client: {one.exposed_by}. They open its message."
+            words = f"{one.name}: together these could open a client's message, and do not collude: {one.exposed_by}."
             tried = audit.result("collusion", one.name)
             if tried is not None and tried.trials:
-                words += f" Fewer, as many as it withstands, opened {tried.hits} of {tried.trials} messages."
+                words += f" Fewer were tried, of five clients: they opened {tried.hits} of {tried.trials} messages."
             yield words
     yield "Sites are honest about their rows: whoever owns other rows of a cohort knows more than the lines above say."
     yield (
