@@ -1,7 +1,7 @@
 """j. A secure mean beside Flower's SecAgg+: CPU of one client among ten and of the server, bytes, error of the mean.
 
-``python -m benchmarks.means 100`` measures one client alone among so many, on complete and sparse graphs, and the
-server of a whole round on the sparse one, once each; of ten clients at most Flower's server too.
+``python -m benchmarks.means 100`` measures one client alone among so many in turns with Flower's, three times, and
+then each server in a whole round. The other clients of Flower's do what that client and the server need, and no more.
 """
 
 from __future__ import annotations
@@ -107,22 +107,43 @@ class _Ours:
 
 
 class _Flowers:
-    """A whole round of Flower's workflow and mod with its defaults; the CPU seconds of one client."""
+    """A whole round of Flower's workflow and mod with its defaults; the CPU seconds of one client.
 
-    def __init__(self, update: NDArray[np.float32]) -> None:
-        self._update = update
+    Args:
+        update: of each client.
+        n_clients: size of the cohort.
+        is_one_of_many: whether the other clients only do what the first one and the server need.
+        is_alone: whether the round ends with the first client's vector.
+    """
+
+    def __init__(
+        self,
+        update: NDArray[np.float32],
+        *,
+        n_clients: int = N_CLIENTS,
+        is_one_of_many: bool = False,
+        is_alone: bool = False,
+    ) -> None:
+        self._update, self._nodes = update, range(1, n_clients + 1)
+        self._is_one_of_many, self._is_alone = is_one_of_many, is_alone
         self.bytes_up, self.error = 0, 0.0
         self.server_seconds: list[float] = []
 
     def __call__(self) -> float:
         from benchmarks.secaggplus import flowers_round
 
-        nodes = range(1, N_CLIENTS + 1)
-        done = flowers_round({node: [self._update] for node in nodes}, dict.fromkeys(nodes, 1000))
-        assert done.mean is not None
+        done = flowers_round(
+            {node: [self._update] for node in self._nodes},
+            dict.fromkeys(self._nodes, 1000),
+            is_gone=lambda node, stage: self._is_alone and node > 1 and stage == "collect_masked_vectors",
+            is_one_of_many=self._is_one_of_many,
+        )
+        assert (done.mean is None) == self._is_alone
+        if done.mean is not None:
+            self.error = _rms(done.mean[0], self._update)
         self.server_seconds.append(done.server_seconds)
-        self.bytes_up, self.error = done.bytes_up, _rms(done.mean[0], self._update)
-        return statistics.median(done.client_seconds.values())
+        self.bytes_up = done.bytes_up
+        return done.client_seconds[1] if self._is_one_of_many else statistics.median(done.client_seconds.values())
 
 
 def _rms(found: NDArray[Any], true: NDArray[Any]) -> float:
@@ -130,24 +151,29 @@ def _rms(found: NDArray[Any], true: NDArray[Any]) -> float:
 
 
 def alone(n_clients: int) -> None:
-    """Print the CPU seconds of one client among so many; the others only set up."""
-    from benchmarks.secaggplus import flowers_round
-
+    """Print the CPU seconds of one client among so many, in turns with Flower's; then of each server, once."""
     update = (1e-3 * np.random.default_rng(0).standard_t(4, RESNET_18)).astype(np.float32)
     kinds = [(entry_bytes, is_sparse) for is_sparse in (False, True) for entry_bytes in (3, 2)]
-    for entry_bytes, is_sparse in kinds:
-        ours = _Ours(update, entry_bytes, n_clients=n_clients, is_sparse=is_sparse, is_alone=True)
-        print(f"ours, {entry_bytes} bytes, {'sparse' if is_sparse else 'complete'}: {ours():.3f}", flush=True)
-    whole = _Ours(update, 3, n_clients=n_clients, is_sparse=True)
-    print(f"ours, 3 bytes, sparse: {whole():.3f} of all clients; server {whole.server_seconds[0]:.3f}", flush=True)
-    nodes, is_whole = range(1, n_clients + 1), n_clients <= N_CLIENTS
-    done = flowers_round(
-        {node: [update] for node in nodes},
-        dict.fromkeys(nodes, 1000),
-        is_gone=lambda node, stage: not is_whole and node != 1 and stage == "collect_masked_vectors",
-    )
-    server = f"; server {done.server_seconds:.3f}" if is_whole else ""
-    print(f"Flower, complete: {done.client_seconds[1]:.3f}{server}")
+    peers: dict[str, Any] = {
+        f"ours, {entry_bytes} bytes, {'sparse' if is_sparse else 'complete'}": _Ours(
+            update, entry_bytes, n_clients=n_clients, is_sparse=is_sparse, is_alone=True
+        )
+        for entry_bytes, is_sparse in kinds
+    }
+    peers["Flower, complete"] = _Flowers(update, n_clients=n_clients, is_one_of_many=True, is_alone=True)
+    seconds = alternate(peers, runs=3)
+    for name, found in seconds.items():
+        spread, ratio = Spread.of(found), quotient(seconds["Flower, complete"], found)
+        print(f"{name}: client {spread.median:.3f} ({spread.low:.3f} to {spread.high:.3f})", end="")
+        print(f", x {ratio.median:.1f} ({ratio.low:.1f} to {ratio.high:.1f})", flush=True)
+    wholes: dict[str, _Ours | _Flowers] = {
+        "ours, 3 bytes, complete": _Ours(update, 3, n_clients=n_clients),
+        "ours, 3 bytes, sparse": _Ours(update, 3, n_clients=n_clients, is_sparse=True),
+        "Flower, complete": _Flowers(update, n_clients=n_clients, is_one_of_many=True),
+    }
+    for name, whole in wholes.items():
+        client = whole()
+        print(f"{name}: server {whole.server_seconds[0]:.1f}; a client {client:.3f}", flush=True)
 
 
 MEANS = Section(

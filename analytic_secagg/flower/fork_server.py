@@ -41,18 +41,22 @@ RESTART_SECONDS = 2.0
 
 
 class Backoff:
-    """Pauses that are short after a message came, and grow to those that Flower asks for while none comes."""
+    """Pauses that are short after a message came, and grow to those that Flower asks for while none comes.
 
-    def __init__(self) -> None:
-        self._seconds = SHORTEST_SECONDS
+    Args:
+        answer_seconds: Flower asks for pauses up to this only while it waits for the answer to a message that came.
+    """
+
+    def __init__(self, *, answer_seconds: float = 0.0) -> None:
+        self._answer_seconds, self._seconds = answer_seconds, SHORTEST_SECONDS
 
     def wake(self) -> None:
         """Note that a message came."""
         self._seconds = SHORTEST_SECONDS
 
     def sleep(self, seconds: float) -> None:
-        """Wait, so long at most; below a second it is for an answer to a message that came."""
-        if seconds < 1:
+        """Wait, so long at most."""
+        if seconds <= self._answer_seconds:
             self.wake()
         pause = min(seconds, self._seconds)
         self._seconds = pause * GROWTH

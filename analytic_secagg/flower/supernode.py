@@ -15,11 +15,14 @@ from analytic_secagg.flower.fork_server import LOG, Backoff, log_as_json, start_
 
 ACTIVATION_SECONDS = 90.0
 
+ANSWER_SECONDS = 0.5
+"""Flower's pause while a message's answer is made; without a message it pauses for three seconds."""
+
 
 def main() -> None:
     """Run Flower's SuperNode with the flags of this command."""
     log_as_json()
-    replaced.in_supernode(start_executor, Backoff().sleep)
+    replaced.in_supernode(start_executor, Backoff(answer_seconds=ANSWER_SECONDS).sleep)
     replaced.in_activation(ACTIVATION_SECONDS, LOG)
     sys.argv[0] = "flower-supernode"
     flower_supernode()

@@ -94,6 +94,7 @@ class SecureFedAvg(FedAvg):  # type: ignore[misc]
         if server is None:
             self._names = dict(zip([*self._mean.parties, *self._mean.helpers], [*names, *names], strict=False))
         deliveries = self._mean.set_up(self._ask)
+        self.info(f"secure mean: {self._mean.spec.explain()}")
         requests = {self._names[party]: [party, content] for party, content in deliveries.items()}
         data.meta = {**(data.meta or {}), TASK: {"plan": self._mean.plan, "requests": requests}}
         super().send_model(task_name=task_name, data=data, targets=targets, **options)

@@ -21,7 +21,7 @@ from analytic_secagg.site.errors import Refusal, UnreachableError
 from analytic_secagg.site.messages import INVITE, STEP
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.trial import FIRST_HELPER, OPEN, Trial
-from secagg.errors import TooFewSurvivorsError
+from secagg.errors import HelperMissingError, TooFewSurvivorsError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "runbook.md"
 
@@ -170,6 +170,34 @@ def test_restore_from_a_backup(here: Trial, capsys: pytest.CaptureFixture[str]) 
     for party, rows in here.rows.items():
         here.give_rows(party, ClientRows(rows.features[::-1] * 0.5, rows.targets[::-1]))
     rehearse(here.folder, run_config())
+
+
+def test_a_helper_that_lost_its_state_helps_again(here: Trial) -> None:
+    """Under an epoch above the one that clients accepted, and once its owner allows it further totals."""
+    (epoch,) = re.findall(r"`(epoch site\.toml --number) N`", PAGE.read_text(encoding="utf-8"))
+    models, config, path = (
+        here.folder / "server" / "models",
+        run_config(mode="committee"),
+        here.site(SITE) / "site.toml",
+    )
+    check, _, accept, _ = commands_of("Restore from a backup")
+
+    def run(name: str, part: float) -> None:
+        for party, rows in here.rows.items():
+            here.give_rows(party, ClientRows(rows.features * part, rows.targets))
+        try:
+            rehearse(here.folder, config)
+        finally:
+            (models / "rehearsal").rename(models / name)
+
+    assert main([*epoch.split(), "7"]) == 0
+    run("before", 1.0)
+    shutil.rmtree(here.site(SITE) / "state")
+    assert (main(check), main(accept), main(check), main([*epoch.split(), "8"])) == (2, 0, 0, 0)
+    with pytest.raises(HelperMissingError):
+        run("not allowed", 0.5)
+    path.write_text(path.read_text() + "\n[journal]\nfurther_totals = 1\n")
+    run("allowed", 0.25)
 
 
 def test_set_up_commands_can_be_given_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

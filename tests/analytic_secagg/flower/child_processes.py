@@ -121,14 +121,9 @@ class Processes:
         for pid in self.find(name):
             _kill(pid)
 
-    def addresses(self) -> set[str]:
-        """Every address at which a socket of these processes listens, or which it has at one of its ends, now."""
-        inodes = {inode for pid, _ in self._alive() for inode in _sockets(pid)}
-        return {address for inode, address in _internet_sockets() if inode in inodes}
-
-    def have_words(self, words: str) -> bool:
-        """Whether a command line, which every account of the host reads, holds these words now."""
-        return any(words in command_line(pid) for pid, _ in self._alive())
+    def find_all(self) -> list[int]:
+        """The numbers of the processes of all homes."""
+        return [pid for pid, _ in self._alive()]
 
     def close(self) -> None:
         """End everything: politely what was started here, then by force what is left of its kin."""
@@ -153,8 +148,14 @@ class Processes:
                     yield int(entry.name), home
 
 
+def addresses(pids: Sequence[int]) -> set[str]:
+    """Every address at which a socket of these processes listens, or which it has at one of its ends, now."""
+    inodes = {inode for pid in pids for inode in _sockets(pid)}
+    return {address for inode, address in _internet_sockets() if inode in inodes}
+
+
 def command_line(pid: int) -> str:
-    """Its words with spaces between; empty for no process."""
+    """Its words with spaces between, which every account of the host reads; empty for no process."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:

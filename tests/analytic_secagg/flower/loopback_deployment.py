@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from child_processes import Processes, WayOut, reserve_port, wait_until
+from child_processes import Processes, WayOut, addresses, command_line, reserve_port, wait_until
 
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
@@ -45,7 +45,6 @@ ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "PYTHONPATH": str(ROOT),
@@ -146,8 +145,9 @@ class Deployment:
         """Wait, and note meanwhile with whom the processes speak and whether a command line names a token."""
 
         def look() -> Any:
-            self.addresses_seen |= self.processes.addresses()
-            self.tokens_seen = self.tokens_seen or self.processes.have_words("--token")
+            pids = self.processes.find_all()
+            self.addresses_seen |= addresses(pids)
+            self.tokens_seen = self.tokens_seen or any("--token" in command_line(pid) for pid in pids)
             return ready()
 
         return wait_until(look, what, **options)

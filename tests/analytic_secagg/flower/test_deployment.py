@@ -107,7 +107,8 @@ def _start_sites_and_a_stranger(deployment: Deployment, command: str) -> None:
     deployment.register(deployment.sites)
     for site in deployment.sites:
         deployment.start_supernode(site, extra=crash if site == CRASHING else None, command=command)
-    deployment.start_supernode("site-1", key="stranger.key", name="stranger", command=FLOWERS_OWN)
+    refused = {"key": "stranger.key", "flags": "--isolation process"}  # no executor waits for its messages
+    deployment.start_supernode("site-1", name="stranger", command=FLOWERS_OWN, **refused)
 
 
 def _the_serverapp_is_killed(deployment: Deployment, command: str) -> str:

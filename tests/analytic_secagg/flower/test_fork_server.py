@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra: pip install '.[flower]'")
 
-from analytic_secagg.flower import fork_server, replaced
+from analytic_secagg.flower import fork_server, replaced, supernode
 from analytic_secagg.site.errors import DeploymentError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -146,7 +146,7 @@ def test_an_executor_that_is_killed_is_started_again(tmp_path: Path) -> None:
 def test_pauses_grow_with_the_time_since_the_last_message(monkeypatch: pytest.MonkeyPatch) -> None:
     paused: list[float] = []
     monkeypatch.setattr(fork_server.time, "sleep", paused.append)
-    backoff = fork_server.Backoff()
+    backoff = fork_server.Backoff(answer_seconds=supernode.ANSWER_SECONDS)
     for _ in range(40):
         backoff.sleep(3.0)
     assert all(pause <= 0.1 + sum(paused[:number]) / 10 + 1e-9 for number, pause in enumerate(paused))
@@ -154,6 +154,19 @@ def test_pauses_grow_with_the_time_since_the_last_message(monkeypatch: pytest.Mo
     backoff.sleep(0.5)  # Flower waits for an answer to a message
     backoff.sleep(3.0)
     assert paused[-2:] == [0.1, 0.1 * fork_server.GROWTH]
+
+
+def test_an_executor_that_shall_look_often_is_not_kept_awake_by_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With FLWR_SUPEREXEC_TASK_POLL_INTERVAL below a second it looked ten times a second for ever."""
+    paused: list[float] = []
+    monkeypatch.setattr(fork_server.time, "sleep", paused.append)
+    backoff = fork_server.Backoff()
+    for _ in range(40):
+        backoff.sleep(0.3)
+    assert paused[-1] == 0.3
+    backoff.wake()
+    backoff.sleep(0.3)
+    assert paused[-1] == 0.1
 
 
 def test_a_full_system_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,10 @@ Flower answers twice: its strategy FedAvg, which sees every reply, and its own s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -219,3 +221,22 @@ def test_a_strategy_that_cannot_work() -> None:
         SecAggPlusWorkflow(1.0, 0.7)(nodes_of(TABLE["nothing"], secure=False), Context(1, 1, {}, RecordDict(), {}))
     krum: Strategy = Krum(fraction_evaluate=0.0)
     assert model_of(TABLE["nothing"], lambda: krum, secure=False) is not None
+
+
+def test_every_row_of_the_page_names_its_tests() -> None:
+    """And every test that something goes wrong in has a row there."""
+    page = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "average-with-flower.md"
+    section = page.read_text(encoding="utf-8").split("## What could go wrong\n")[1].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][2:]
+    assert all("`" in row.rsplit("|", 2)[1] for row in rows)
+    named = [name for row in rows for name in re.findall("`([^`]+)`", row.rsplit("|", 2)[1])]
+    assert sorted(named) == sorted([*(TABLE.keys() - {"nothing"}), "a strategy that cannot work"])
+
+
+def test_a_round_in_which_one_node_does_all_its_work_has_the_mean_of_all() -> None:
+    """What ``python -m benchmarks.means`` measures Flower's client with; a step of Flower's is 16 in 2^22."""
+    update = np.linspace(-1.0, 1.0, 5, dtype=np.float32)
+    done = flowers_round({node: [update] for node in range(1, 5)}, dict.fromkeys(range(1, 5), 9), is_one_of_many=True)
+    assert done.mean is not None
+    assert np.abs(done.mean[0] - update).max() < 1000 / 9 * 2 * 16 / 2**22
+    assert done.client_seconds.keys() == set(range(1, 5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -38,6 +39,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "how-to" / "average-with-nvflare.md").read_text(encoding="utf-8")
 TRAIN, PLAIN = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
 (DIFF,) = re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL)
+(CARRIED,) = re.findall(r"`(.*carry_scales.*)` in all three terms", PAGE)
 TERMS: dict[str, Any] = {"max_weight": 100, "metrics": ["loss"]}
 
 
@@ -46,16 +48,26 @@ def test_the_jobs_differ_in_four_lines() -> None:
 
 
 @pytest.mark.slow  # a simulation of five processes
-def test_the_job_leaves_the_weighted_mean(tmp_path: Path) -> None:
-    """Two rounds over four clients, who add 1 to 4 with weights of 10 to 40: each round adds 3."""
+@pytest.mark.parametrize(
+    ("terms", "largest_error", "widths"), [("", 1e-5, [4]), (f"{CARRIED}, ", 4 * 2.0 ** (4 - 14), [4, 3])]
+)
+def test_the_job_leaves_the_weighted_mean(tmp_path: Path, terms: str, largest_error: float, widths: list[int]) -> None:
+    """Two rounds over four clients, who add 1 to 4 with weights of 10 to 40: each round adds 3.
+
+    Of carried scales: a clip of 16, and for the 2^23 of three bytes four clients of a weight of 100, so 14 bits each.
+    """
     (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
-    (tmp_path / "job.py").write_text(applied(PLAIN, DIFF), encoding="utf-8")
+    own = '"max_weight": 100, '
+    assert DIFF.count(own) == 3
+    (tmp_path / "job.py").write_text(applied(PLAIN, DIFF.replace(own, own + terms)), encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "job.py"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=3000)
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = tmp_path.glob("simulation/server/simulate_job/models/server.npy")
-    assert np.abs(np.load(path) - [[7.0, 8.0, 9.0]]).max() < 1e-5
+    assert np.abs(np.load(path) - [[7.0, 8.0, 9.0]]).max() < largest_error
+    found = re.findall("3 numbers in ([234]) bytes each", done.stdout + done.stderr)
+    assert list(dict.fromkeys(map(int, found))) == widths
     assert (done.stdout + done.stderr).count("secure mean: 4 clients, weight 100") == 2
 
 
@@ -109,6 +121,24 @@ class InThisProcess(SecureFedAvg):  # type: ignore[misc]
             left = from_shareable(SecureMeanFilter(terms=self.terms).process(trained, context))
             self._aggregate_one_result(FLModel(params=left.data, meta={"client_name": name}))
         return self._get_aggregated_result().params["w"]
+
+
+def test_scales_are_carried_from_round_to_round(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next clip holds what one client alone could have put into the mean; a server that may lie names none."""
+    monkeypatch.setattr(FedAvg, "send_model", lambda self, **options: None)
+    terms, names = {**TERMS, **json.loads(f"{{{CARRIED.replace('True', 'true')}}}")}, [f"site-{p}" for p in trial.rows]
+    server, model, true, specs = InThisProcess(names, terms=terms), np.zeros(3), 55 / 15, list[Any]()
+    for _ in range(3):
+        after = server.train(FLModel(params={"w": model}))
+        specs.append(server._mean.spec)
+        assert np.abs(after - model - true).max() <= specs[-1].error_bound(150)["w"]
+        model = after
+    assert [spec.entry_bytes for spec in specs] == [4, 3, 3]
+    assert all(5 * true <= 2.0 ** spec.exponents[0] < 2 * 5 * true for spec in specs[1:])
+    monkeypatch.setenv(SITES_VARIABLE, str(trial.folder))
+    monkeypatch.setenv(SERVER_VARIABLE, str(trial.folder / "server" / "server.toml"))
+    with pytest.raises(UsageError, match="need a semi-honest one"):
+        InThisProcess(names, terms=terms, identities=True).train(FLModel(params={"w": model}))
 
 
 @pytest.mark.parametrize("mode", ["masked", "committee"])
