@@ -78,6 +78,7 @@ class Dataset:
         w_train: how often each training row counts, whole numbers of shape (n,); None where each counts once.
         notes: what was chosen or guessed for whoever gave the rows, in sentences.
         sites: whose rows they are, where a column says so.
+        private_notes: what may be wrong with the rows, for whoever gave them and for no report: some name values.
 
     Raises:
         DataError: what the arrays must hold, what they hold, what to do.
@@ -93,6 +94,7 @@ class Dataset:
     w_train: NDArray[Any] | None = None
     notes: tuple[str, ...] = ()
     sites: Sites | None = None
+    private_notes: tuple[str, ...] = ()
 
     __repr__ = shape_repr
     _repr_html_ = shape_html

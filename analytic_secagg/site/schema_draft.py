@@ -76,11 +76,13 @@ class Draft:
         schema: the text of the schema's file, which all sites would share.
         reading: the text of the section ``[client.reading]``, this site's own.
         notes: what a person should look at, for this site alone: some name values.
+        facts: those of the notes that name no value but public codes and numbers, which a report may have.
     """
 
     schema: str
     reading: str
     notes: tuple[str, ...]
+    facts: tuple[str, ...]
 
 
 def draft(path: Path, target: str, *, leave_out: Collection[str] = ()) -> Draft:
@@ -157,6 +159,7 @@ def draft(path: Path, target: str, *, leave_out: Collection[str] = ()) -> Draft:
             *_notes(columns),
             *_beside(columns),
         ),
+        facts=tuple(fact for column in columns for fact in column.facts()),
     )
 
 
@@ -466,8 +469,8 @@ class _Drafted:
         if said:
             yield from (f"\n{section_of(self.key)}", *said)
 
-    def notes(self) -> Iterator[str]:
-        """Yield what a person should look at."""
+    def facts(self) -> Iterator[str]:
+        """Yield what becomes of the column."""
         if self.kind == "none":
             yield f"{self.name}: left out, {self.why}"
             return
@@ -475,6 +478,12 @@ class _Drafted:
             yield f"{self.name}: {', '.join(self.missing)} taken for missing"
         if self.offset is not None:
             yield f"{self.name}: values differ by little beside their size, and {self.offset:.12g} is taken off"
+
+    def notes(self) -> Iterator[str]:
+        """Yield what a person should look at."""
+        yield from self.facts()
+        if self.kind == "none":
+            return
         if self.kind == "categories" and self.texts and all(map(is_number, self.categories)):
             yield f"{self.name}: numbers in several spellings, taken for categories; correct the marks, or the file"
         if self.kind == "categories" and len(self.categories) > 2 and {*map(loose, self.categories)} <= TRUTHS:

@@ -83,5 +83,9 @@ def _print_heading(settings: AuditSettings, dataset: Dataset, run: Path | None) 
     what = f"{settings.learner.name} on {dataset.name}: {cohort}" if run is None else f"the run in {run.name}"
     with suppress(BrokenPipeError):  # nobody reads it; the files are still wanted
         print(f"audit of {what}, format {settings.format_for(dataset)}, seed {settings.seed}", flush=True)
-        for line in (*settings.sized(dataset).notes, *(f"WARNING: {doubt}" for doubt in dataset.doubts)):
+        for line in (
+            *settings.sized(dataset).notes,
+            *dataset.private_notes,
+            *(f"WARNING: {doubt}" for doubt in dataset.doubts),
+        ):
             print(line, flush=True)

@@ -188,15 +188,16 @@ def guessed(place: Path, target: str, sites: str | None = None) -> Dataset:
         f"{target} is taken for " + (f"classes: {', '.join(schema.classes)}" if schema.classes else "a real target"),
         f"features are {', '.join(schema.features)}",
     ]
-    return own_split(
+    data = own_split(
         place.stem,
         rows.features,
         rows.targets,
         classes=schema.classes,
         columns=schema.features,
-        notes=[*kinds, *found.notes],
+        notes=[*kinds, *found.facts],
         sites=(sites, whose) if sites else None,
     )
+    return replace(data, private_notes=tuple(note for note in found.notes if note not in found.facts))
 
 
 def modes_option() -> Any:

@@ -51,7 +51,7 @@ def run(options: CompareOptions) -> int:
         for file, text in texts:
             file.write(text)
     finally:  # whatever became of the files, the numbers are not lost
-        print_tables(lambda console: _draw(comparison, console, options.output.verbose))
+        print_tables(lambda console: _draw(comparison, console, options.output.verbose, dataset.private_notes))
     for mark, finding in findings(comparison):
         if mark is Mark.WRONG:
             print(f"error: {finding}", file=sys.stderr)
@@ -97,9 +97,11 @@ def _announce(dataset: Dataset, tasks: Sequence[Task]) -> None:
         )
 
 
-def _draw(comparison: Comparison, console: Console, verbose: bool) -> None:
+def _draw(comparison: Comparison, console: Console, verbose: bool, notes: Sequence[str]) -> None:
     print_comparison(comparison, console, verbose=verbose)
     print_private(comparison, console)
+    for note in notes:
+        console.print(note, markup=False)
 
 
 def _files(options: CompareOptions) -> Iterator[tuple[OutputFile, Callable[[Comparison], str]]]:

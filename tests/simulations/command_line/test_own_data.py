@@ -142,3 +142,32 @@ def test_columns_of_unlike_sizes_need_no_stated_format(tmp_path: Path, capsys: p
         "repaid",
     )
     assert settings.sized(small) is small
+
+
+def test_no_report_holds_a_value_that_a_guess_stumbled_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three people's weights in another unit are shown to whoever gave the rows, and stand in no file."""
+    rng = np.random.default_rng(0)
+    weights = [*rng.uniform(55, 95, 77).round(1), 171.7, 181.9, 193.3]
+    path = table(
+        tmp_path / "own.csv", ["age", "weight", "ill"], [[20 + n % 60, w, "yn"[n % 2]] for n, w in enumerate(weights)]
+    )
+    files = [tmp_path / name for name in ("o.json", "o.html", "a.json", "a.html")]
+    asked = ["--data", str(path), "--target", "ill", "--clients", "3"]
+    assert main(["compare", *asked, "--modes", "plain", "--json", str(files[0]), "--html", str(files[1])]) == 0
+    assert "171.7" in capsys.readouterr().out
+    main(
+        [
+            "audit",
+            *asked,
+            "--modes",
+            "plain",
+            "--attacks",
+            "class_means",
+            "--json",
+            str(files[2]),
+            "--html",
+            str(files[3]),
+        ]
+    )
+    assert "171.7" in capsys.readouterr().out
+    assert not [file.name for file in files if "171.7" in file.read_text()]
