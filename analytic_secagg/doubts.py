@@ -244,6 +244,12 @@ def of_balance(test: NDArray[Any]) -> Iterator[str]:
             )
 
 
+def are_amounts(labels: NDArray[Any]) -> bool:
+    """Return whether there are many different labels, most of them in few rows, as of amounts."""
+    counted = np.unique(labels, return_counts=True)[1]
+    return len(counted) > MANY_VALUES and bool(np.median(counted) < FEW_ROWS)
+
+
 def of_targets(name: str, train: NDArray[Any], test: NDArray[Any]) -> Iterator[str]:
     """Yield what targets may have been meant as."""
     values, counted = np.unique(train, return_counts=True)
@@ -261,7 +267,7 @@ def of_targets(name: str, train: NDArray[Any], test: NDArray[Any]) -> Iterator[s
                 f"numbers from {values[0]:g} to {values[-1]:g}: if they are classes, give whole numbers (astype(int))"
             )
     elif train.ndim == 1:
-        if n_classes > MANY_VALUES and np.median(counted) < FEW_ROWS:
+        if are_amounts(train):
             yield (
                 f"{name} holds whole numbers and is taken for {n_classes} classes, of which most have fewer than "
                 f"{FEW_ROWS} rows: if they are amounts, give floats"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from analytic.learner import ClientRows
 from analytic.row_format import refuse_mask
 from analytic.shape_repr import shape_repr
+from analytic_secagg.doubts import FEW_ROWS, are_amounts
 from analytic_secagg.errors import UsageError
 from analytic_secagg.spelling import tidy
 from secagg import PartyId
@@ -92,7 +93,7 @@ def _of_columns(what: str, frame: Any) -> NDArray[Any]:
     ]
     if others:
         raise UsageError(
-            f"{what} must hold numbers, and {', '.join(others)} does not: encode such columns, leave them out, or read "
+            f"{what} must hold numbers, and {', '.join(others)} not: encode such columns, leave them out, or read "
             "the frame by a schema (analytic_secagg.site.table.TableSchema.rows_of_frame)"
         )
     return np.column_stack([own.to_numpy(dtype=np.float64, na_value=np.nan) for own in columns])
@@ -218,6 +219,11 @@ class Labels:
         if classes is None:
             if len(found) < 2:
                 raise UsageError("y must have at least two classes, and all rows have the same: state all classes")
+            if all(own.dtype.kind in "iu" for own in held.values()) and are_amounts(np.concatenate([*held.values()])):
+                raise UsageError(
+                    f"y must be labels or floats, and its whole numbers would be {len(found)} classes, most of fewer "
+                    f"than {FEW_ROWS} rows: give amounts as floats (y.astype(float)), or state classes"
+                )
             try:
                 return cls(targets=targets, classes=tuple(sorted(found)))
             except TypeError as error:

@@ -335,6 +335,7 @@ class _Drafted:
     missing: list[str] = field(init=False)
     numbers: list[float] = field(init=False)
     texts: Counter[str] = field(init=False)
+    answers: list[str] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         named = re.fullmatch(r"(.*\S)\s*[\[(]([^\[\]()]*)[\])]", self.name)
@@ -350,11 +351,20 @@ class _Drafted:
                 self.numbers.append(cell if isinstance(cell, float) else self.own.number(cell))
             except ValueError:
                 self.texts[str(cell)] += 1
+        if self.texts and not self.numbers:  # among words, as of diseases, "none" is an answer
+            self.answers = [cell for cell in codes if loose(cell) == "none"]
+            self.missing = [code for code in self.missing if code not in self.answers]
+            self.texts.update({cell: codes[cell] for cell in self.answers})
         is_coded = len({*self.numbers}) <= MOST_CATEGORIES
         found = codes_apart(np.array(self.numbers))
         beyond = {value for value, _ in found if value < -1 or value > 99 or (is_coded and 0 not in self.numbers)}
         self.missing += [f"{number:.0f}" for number in sorted(beyond)]
         self.numbers = [number for number in self.numbers if number not in beyond]
+
+    @property
+    def _are_ranges(self) -> bool:
+        """Test whether a category is a range, such as 18-29 or 75+."""
+        return any(re.search(r"\d\s*[-\u2013]\s*\d|\d\+$", text) for text in self.categories)
 
     @property
     def lacks(self) -> bool:
@@ -476,6 +486,8 @@ class _Drafted:
             return
         if self.missing:
             yield f"{self.name}: {', '.join(self.missing)} taken for missing"
+        if self.answers and self.kind == "categories":
+            yield f"{self.name}: {', '.join(map(repr, self.answers))} taken for an answer, not for missing"
         if self.offset is not None:
             yield f"{self.name}: values differ by little beside their size, and {self.offset:.12g} is taken off"
 
@@ -484,7 +496,7 @@ class _Drafted:
         yield from self.facts()
         if self.kind == "none":
             return
-        if self.kind == "categories" and self.texts and all(map(is_number, self.categories)):
+        if self.kind == "categories" and self.texts and all(map(is_number, self.categories)) and not self._are_ranges:
             yield f"{self.name}: numbers in several spellings, taken for categories; correct the marks, or the file"
         if self.kind == "categories" and len(self.categories) > 2 and {*map(loose, self.categories)} <= TRUTHS:
             yield f"{self.name}: several words for yes and no, taken for a category each; recode all of them to two"

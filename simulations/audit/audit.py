@@ -43,7 +43,7 @@ from simulations.audit.exposure import Kind
 from simulations.audit.finished_run import FinishedRun, RunColumn, with_others
 from simulations.audit.population import Population
 from simulations.audit.record import AttackRecord, Audit, CheckRecord
-from simulations.audit.settings import AuditSettings, SettingsRecord
+from simulations.audit.settings import AuditSettings, SettingsRecord, absent_modes
 from simulations.audit.two_worlds import two_worlds
 from simulations.audit.workbench import Bench, give_memory_back, reference_bench
 from simulations.report.document import DatasetRecord
@@ -150,7 +150,7 @@ def audit(
         own=dataset,
         finished=run,
     ).run()
-    report.limitations += LIMITATIONS
+    report.limitations += (*absent_modes(settings), *LIMITATIONS)
     report.seconds = round(time.perf_counter() - started, 1)
     return report
 
@@ -346,7 +346,7 @@ class _Rehearsal:
         try:
             score = play()
         except (NotTriedError, UsageError) as error:
-            words = f"{attack.title}: {error}" if isinstance(error, UsageError) else str(error)
+            words = f"{attack.title}: {error}" if isinstance(error, UsageError) else f"{exposure.name}: {error}"
             if words not in self.report.limitations:
                 self.report.limitations.append(words)
             if not isinstance(error, TooLargeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Annotated
 
@@ -289,3 +290,11 @@ class SettingsRecord(Record, title="settings"):
             format_chosen_from_rows=settings.feature_format is None,
             **{name: getattr(settings, name) for name in same},
         )
+
+
+def absent_modes(settings: AuditSettings) -> Iterator[str]:
+    """Yield the modes of a default audit that this installation lacks, each with what installs it."""
+    tried = {mode.name for mode in settings.modes}
+    for name in DEFAULT_MODES:
+        if name not in tried and not MODES[name].installed:
+            yield f"{name}: not installed here, so nothing is known about it: {MODES[name].missing_extra}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
+from analytic_secagg.audit_plan import STANDARD_RULE
 from simulations.audit.attack import MASKED, Limit, Unit
 from simulations.audit.catalogue import NAMES, find_attack
 from simulations.audit.decide import Outcome, Result, Rule, Verdict
@@ -135,7 +136,7 @@ def _of_exposure(audit: Audit, name: str, rows: int, results: Sequence[Result]) 
         words += " Audit with more rows, or state other limits."
     else:
         rebuilt = any(one.hits for one in results if one.limit_name == Limit.REBUILT_ROWS)
-        mark, words = Mark.NOTICE if rebuilt else Mark.FINE, "within the stated limits."
+        mark, words = Mark.NOTICE if rebuilt else Mark.FINE, f"within the {_whose_limits(audit)}."
         limited = [one for one in results if one.limit and one.value is not None]
         if limited:
             nearest = max(limited, key=lambda one: (one.value or 0.0) / (one.limit or 1.0))
@@ -296,6 +297,11 @@ def _attacks(number: int) -> str:
     return f"{number} attack{'s' * (number != 1)}"
 
 
+def _whose_limits(audit: Audit) -> str:
+    is_own = dict(audit.rule.limits) != STANDARD_RULE["limits"]
+    return "limits that its owner stated" if is_own else "limits of this program, since nobody stated others"
+
+
 def _lower(title: str) -> str:
     return title[:1].lower() + title[1:]
 
@@ -353,7 +359,9 @@ def cell_words(one: Result) -> CellWords:
     else:
         learnt = f"{one.hits} of {one.trials}, guessing {_percent(one.chance or 0.0)}"
     if one.limit is not None:
-        seen = f"limit {_percent(one.limit)}"
+        seen = f"limit {_percent(one.limit)}{' above guessing' * (one.limit_name == Limit.ATTRIBUTE)}"
+    elif one.rule is Rule.KNOWN and one.score.leaked:
+        seen = "known: no mode prevents it, see what is taken for granted"
     else:
         seen = f"would have noticed {_percent(one.noticed)}" if one.rule is Rule.MUST_HIDE and one.noticed else ""
     return CellWords(outcome=one.outcome.value, learnt=learnt, seen=seen)

@@ -401,3 +401,20 @@ def test_columns_of_sites_are_known_by_more_names_than_hospital(name: str, tmp_p
     (tmp_path / "rows.csv").write_text(f"crp,{name},ill\n{rows}")
     found = draft(tmp_path / "rows.csv", "ill")
     assert list(tomllib.loads(found.schema)["columns"]) == ["crp", "ill"]
+
+
+def test_none_among_words_is_an_answer_and_bands_are_no_misspelt_numbers(tmp_path: Path) -> None:
+    """558 of 900 patients without a chronic disease were taken for patients of whom nothing is known."""
+    rows = [
+        f"{('none', 'asthma', 'heart')[n % 3]},{('18-29', '30-44', '75+')[n % 3]},{'yes' if n % 2 else 'no'}"
+        for n in range(60)
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(["disease,age_band,fever", *rows]))
+    found = draft(tmp_path / "rows.csv", "fever")
+    assert 'categories = ["asthma", "heart", "none"]' in found.schema
+    assert "missing" not in found.reading.partition("[client.reading]")[2].replace("missing = []", "")
+    assert found.notes == ("disease: 'none' taken for an answer, not for missing",)
+    (tmp_path / "numbers.csv").write_text(
+        "\n".join(["dose,fever", *(f"{'none' if n % 9 == 0 else n % 7},{'yn'[n % 2]}" for n in range(60))])
+    )
+    assert "dose: none taken for missing" in draft(tmp_path / "numbers.csv", "fever").notes

@@ -23,7 +23,7 @@ from analytic_secagg import size
 from analytic_secagg.datasets import Dataset, bundled
 from analytic_secagg.errors import UsageError
 from analytic_secagg.learners import LEARNERS
-from analytic_secagg.modes import MODES, choose_modes
+from analytic_secagg.modes import MODES, Mode, choose_modes
 from simulations.__main__ import main
 from simulations.audit import command as audit_command
 from simulations.audit.attack import Unit
@@ -34,7 +34,7 @@ from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Kind
 from simulations.audit.population import QUARTERS, with_labels
 from simulations.audit.record import Audit
-from simulations.audit.settings import AuditSettings
+from simulations.audit.settings import AuditSettings, absent_modes
 from simulations.report.audit_findings import DECISIONS, decision, print_audit, promise, sentences
 from simulations.report.audit_page import to_html
 from simulations.report.document import Mark
@@ -148,6 +148,17 @@ def test_a_strong_attack_without_a_limit_is_the_readers_to_judge(report: Audit) 
     assert "how many rows of each class" not in words
     assert "judge" not in told(27)[1]
     assert "Nearest to its limit: " in words
+    assert "limits of this program, since nobody stated others" in words
+    stated = report.rule.model_copy(update={"limits": dict(report.rule.limits) | {"membership": 0.95}})
+    of_owner = sentences(report.model_copy(update={"rule": stated}))
+    assert any("within the limits that its owner stated" in sentence for _, sentence in of_owner)
+
+
+def test_a_default_mode_that_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not [*absent_modes(AuditSettings())]
+    monkeypatch.setattr(Mode, "installed", property(lambda mode: False))
+    told = [*absent_modes(replace(AuditSettings(), modes=(MODES["plain"],)))]
+    assert any(one.startswith("bfv: not installed here, so nothing is known about it") for one in told)
 
 
 def test_the_page_says_what_was_audited(digits: Dataset) -> None:
@@ -210,7 +221,7 @@ def test_too_many_columns_are_refused_and_many_have_an_estimate(monkeypatch: pyt
 
 @pytest.mark.parametrize("learner", ["fedhip", "safle", "deepafl", "logistic"])
 def test_every_learner_can_be_audited(learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulations.audit.audit.MOST_MODELS", 1)
+    monkeypatch.setattr("simulations.audit.audit.MOST_TOTALS", 1)
     rows = bundled("iris")
     attacks = choose_attacks(["class_means", "peeling", "membership", "all_sums", "model_membership"])
     found = audit(rows, settings(learner=LEARNERS[learner], attacks=attacks, clients=4, rows_per_client=8, cohorts=()))
