@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 TUTORIALS = {
     "first-model.md": (3, {"features.npz", "model.safetensors", "report.html", "report.json"}),
-    "from-rows-to-an-answer.md": (2, {"hospital-1.csv", "draft-1", "draft-2", "columns.toml", "model.safetensors"}),
+    "from-rows-to-an-answer.md": (4, {"hospital-1.csv", "draft-1", "draft-2", "trial", "model.safetensors"}),
 }
 """Each with its number of commands, and files that it leaves behind."""
 FACES = (
