@@ -89,7 +89,7 @@ def test_a_stranger_s_attack_is_in_results_json_page_and_terminal(digits: Datase
         ("total of 12 clients", 1, Comes.SEEN), ("total of 3 clients", 1, Comes.SEEN),
     ]  # fmt: skip
     assert ("eavesdropping", "committee") not in outcomes
-    assert "eavesdropping: a committee does not meet for two" in report.limitations
+    assert "committee: eavesdropping: a committee does not meet for two" in report.limitations
     assert report.decision is Verdict.PASSED
     document = json.loads(report.to_json())
     jsonschema.validate(document, Audit.schema_of_report())
