@@ -74,6 +74,8 @@ def run(options: AuditOptions) -> int:
             dpia_file.write(draft_assessment(report, AuditResult.from_text(report.to_json()), learnt))
     finally:  # whatever became of the files, the verdicts are not lost
         print_tables(lambda console: print_audit(report, console), width_without_terminal=WIDTH_WITHOUT_TERMINAL)
+    for file in filter(None, (json_file, html_file, dpia_file)):
+        print(f"written: {file.path}", file=sys.stderr)
     return 0 if report.decision is Verdict.PASSED else 1
 
 

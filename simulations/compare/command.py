@@ -55,6 +55,8 @@ def run(options: CompareOptions) -> int:
     for mark, finding in findings(comparison):
         if mark is Mark.WRONG:
             print(f"error: {finding}", file=sys.stderr)
+    for file, _ in texts:
+        print(f"written: {file.path}", file=sys.stderr)
     return 0 if comparison.all_bitwise_equal_to_pooled else 1
 
 

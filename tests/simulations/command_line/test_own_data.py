@@ -154,7 +154,9 @@ def test_no_report_holds_a_value_that_a_guess_stumbled_over(tmp_path: Path, caps
     files = [tmp_path / name for name in ("o.json", "o.html", "a.json", "a.html")]
     asked = ["--data", str(path), "--target", "ill", "--clients", "3"]
     assert main(["compare", *asked, "--modes", "plain", "--json", str(files[0]), "--html", str(files[1])]) == 0
-    assert "171.7" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "171.7" in printed.out
+    assert printed.err.endswith("".join(f"written: {file}\n" for file in files[:2]))
     main(
         [
             "audit",
