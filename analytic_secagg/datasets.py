@@ -177,7 +177,7 @@ class Dataset:
             of_targets,
             of_telling,
             of_test,
-        )  # fmt: skip
+        )
 
         names = [self.column(place) for place in range(self.n_features)]
         return (

@@ -244,9 +244,8 @@ def of_balance(test: NDArray[Any]) -> Iterator[str]:
             )
 
 
-def are_amounts(labels: NDArray[Any]) -> bool:
-    """Return whether there are many different labels, most of them in few rows, as of amounts."""
-    counted = np.unique(labels, return_counts=True)[1]
+def are_amounts(counted: NDArray[Any]) -> bool:
+    """Return whether labels with so many rows each are many, most of them of few rows, as amounts are."""
     return len(counted) > MANY_VALUES and bool(np.median(counted) < FEW_ROWS)
 
 
@@ -267,7 +266,7 @@ def of_targets(name: str, train: NDArray[Any], test: NDArray[Any]) -> Iterator[s
                 f"numbers from {values[0]:g} to {values[-1]:g}: if they are classes, give whole numbers (astype(int))"
             )
     elif train.ndim == 1:
-        if are_amounts(train):
+        if are_amounts(counted):
             yield (
                 f"{name} holds whole numbers and is taken for {n_classes} classes, of which most have fewer than "
                 f"{FEW_ROWS} rows: if they are amounts, give floats"

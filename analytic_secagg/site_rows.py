@@ -219,7 +219,8 @@ class Labels:
         if classes is None:
             if len(found) < 2:
                 raise UsageError("y must have at least two classes, and all rows have the same: state all classes")
-            if all(own.dtype.kind in "iu" for own in held.values()) and are_amounts(np.concatenate([*held.values()])):
+            numbers = [own for own in held.values() if own.dtype.kind in "iu"]
+            if len(numbers) == len(held) and are_amounts(np.unique(np.concatenate(numbers), return_counts=True)[1]):
                 raise UsageError(
                     f"y must be labels or floats, and its whole numbers would be {len(found)} classes, most of fewer "
                     f"than {FEW_ROWS} rows: give amounts as floats (y.astype(float)), or state classes"

@@ -23,22 +23,28 @@ TARGET_BITS = 22
 """Bits of a target format that covers all rows, as far as so many squares add up exactly."""
 
 
-def feature_format_of(run: Run, dataset: Dataset) -> RowFormat:
-    """Return the format of features: stated, or one that covers all training rows; that of columns agreed on."""
-    if run.agreement:
-        return agreed_format(len(dataset.x_train))
-    return RowFormat.parse(run.format) if run.format else _covering(dataset)
-
-
 @lru_cache(maxsize=1)
-def _covering(dataset: Dataset) -> RowFormat:
-    """The format that holds every training row, which reads them all; each part of a run asks for it.
+def covering(dataset: Dataset) -> RowFormat:
+    """Return the format that holds every training row, which reads them all; each part of a run asks for it.
 
     Raises:
-        UsageError: none does.
+        SpecificationError: none does.
     """
+    return RowFormat.covering(dataset.x_train)
+
+
+def feature_format_of(run: Run, dataset: Dataset) -> RowFormat:
+    """Return the format of features: stated, or one that covers all training rows; that of columns agreed on.
+
+    Raises:
+        UsageError: no format covers them.
+    """
+    if run.agreement:
+        return agreed_format(len(dataset.x_train))
+    if run.format:
+        return RowFormat.parse(run.format)
     try:
-        return RowFormat.covering(dataset.x_train)
+        return covering(dataset)
     except SpecificationError as error:
         raise UsageError(
             f"{dataset.name} needs columns that one format holds, or --format agreed, which brings each to a size of "

@@ -9,14 +9,13 @@ from dataclasses import replace
 from rich.console import Console
 
 from analytic.errors import SpecificationError
-from analytic.row_format import RowFormat
 from analytic.scaling import Agreement
 from analytic_secagg.console.output_files import OutputFile
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.size import WORTH_SAYING, gram_columns, in_words, needed_bytes, seconds, seconds_of_clients
 from simulations.command_line.printing import print_tables
 from simulations.command_line.progress import progress_bar
-from simulations.compare.build import build, n_sums
+from simulations.compare.build import build, covering, n_sums
 from simulations.compare.comparison import Comparison, compare
 from simulations.compare.options import CompareOptions
 from simulations.compare.plan import tasks_of
@@ -68,7 +67,7 @@ def _with_a_format(options: CompareOptions, dataset: Dataset) -> tuple[CompareOp
     if options.learning.feature_format is not None or options.privacy.epsilon is not None:
         return options, dataset
     try:
-        RowFormat.covering(dataset.x_train)
+        covering(dataset)
     except SpecificationError as error:
         learning = replace(options.learning, feature_format=Agreement.AGREED)
         note = f"--format {Agreement.AGREED} is taken: {str(error).partition(':')[0]}"
