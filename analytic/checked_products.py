@@ -1,4 +1,4 @@
-"""Products of whole numbers through BLAS, each held against one by another way.
+"""Products of whole numbers through BLAS or, for Grams, on a graphics card, each held against one by another way.
 
 A product of integers whose sums stay below 2^53 (2^24 in float32) has one answer in whatever order BLAS adds. That BLAS
 finds it is another matter: released kernels multiplied wrongly on some processors, float32 ``syrk`` on Apple's M4 for
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
 from analytic.errors import WrongProductError
+from analytic.gram_device import DEVICE_VARIABLE, device_gram
 
 P = 65_521
 """A prime below 2^16: 1024 products of what is left modulo it and a number of 26 bits add up to less than 2^53."""
@@ -49,10 +50,14 @@ class GramSum:
         self.matrix = np.zeros((width, width), dtype=dtype, order="F")
         self._exact = width if n_exact is None else n_exact
         self._expected = np.zeros(self._exact)
+        self._on_device = device_gram(width)
 
     def add(self, block: NDArray[Any]) -> None:
         """Add X^T X of a block of shape (n, width)."""
-        self.matrix = _add_gram(self.matrix, block)
+        if self._on_device is None:
+            self.matrix = _add_gram(self.matrix, block)
+        else:
+            self._on_device.add(block)
         factors = _factors(block.shape[1])
         step = min(CHECKED_ROWS, max(1, CHECKED_ENTRIES // len(factors)))
         for start in range(0, len(block), step):
@@ -66,13 +71,16 @@ class GramSum:
         Raises:
             WrongProductError: this machine's BLAS multiplied wrongly.
         """
+        if self._on_device is not None:
+            self.matrix = self._on_device.matrix().T
+        half = self._on_device is None and _syrk_works(self.matrix.dtype == np.float32)
         width, factors = len(self.matrix), _factors(len(self.matrix))
         found = np.zeros(width)
         step = max(1, CHECKED_STRIP // width)
         for start in range(0, self._exact, step):
             place = slice(start, min(start + step, self._exact))
             strip = self.matrix[place, start:].astype(np.float64, copy=False)
-            if not _syrk_works(self.matrix.dtype == np.float32):  # which leaves zeros below the diagonal
+            if not half:  # syrk leaves zeros below the diagonal
                 strip = np.triu(strip)
             strip = _reduced(strip)
             found[place] += strip @ factors[start:]
@@ -85,6 +93,8 @@ class GramSum:
         """Begin at zero again."""
         self.matrix.fill(0.0)
         self._expected.fill(0.0)
+        if self._on_device is not None:
+            self._on_device.clear()
 
 
 def digit_product(plane: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -166,5 +176,6 @@ def _wrong(what: str) -> WrongProductError:
     return WrongProductError(
         f"{what} came out wrong: the BLAS of this machine ({libraries or 'unnamed'}) multiplies whole numbers wrongly. "
         "Nothing that it computed can be trusted; other releases of numpy and scipy may be right, or another kernel of "
-        "OpenBLAS (the environment variable OPENBLAS_CORETYPE)"
+        f"OpenBLAS (the environment variable OPENBLAS_CORETYPE). Where {DEVICE_VARIABLE} names a device, "
+        "which computes Grams then, unset it first"
     )

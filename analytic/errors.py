@@ -40,6 +40,10 @@ class WrongProductError(AnalyticError):
     """The BLAS of a machine multiplied whole numbers wrongly; what it computed is not to be trusted."""
 
 
+class DeviceError(AnalyticError):
+    """The device that the environment names for Grams is not there or cannot multiply float64."""
+
+
 class DivergedError(AnalyticError):
     """Rounds with a stated step went away from the answer."""
 
