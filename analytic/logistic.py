@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from analytic.afl import AFL, LinearModel
 from analytic.checked_products import check_product
 from analytic.errors import DivergedError, InvalidRowsError, NotReadyError, SpecificationError
-from analytic.evaluation import TallySpec
 from analytic.integer_maps import EXACT_BITS, FixedRows, scores, softmax
 from analytic.learner import OPTIONAL, ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import ModelFileError, Parts
@@ -37,6 +36,7 @@ from analytic.row_map import CLIPPED_ROWS, RowClip, RowTerms, check_labels_only
 from analytic.sensitivity import Adjacency, BoundedSum, Unit, gradient_sensitivity
 from analytic.shape_repr import shape_html, shape_repr
 from analytic.statistics import LABELS, Statistics, check_labels, one_hot
+from analytic.tallies import TallySpec
 from analytic.whole_numbers import settle_whole_numbers
 
 SAFE_STEP, LONGEST_STEP = 2.0, 64.0

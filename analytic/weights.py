@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from analytic.counts import CountSpec
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
-from analytic.evaluation import TallySpec
 from analytic.learner import ClientRows, SumSpec
 from analytic.parts import PartsSpec, PatternsSpec
 from analytic.statistics import INT64_MAX, LABELS, IntVector, Statistics, StatisticsSpec, check_labels
+from analytic.tallies import TallySpec
 from analytic.total_check import refuse_impossible
 from analytic.whole_numbers import settle_whole_numbers
 
