@@ -29,7 +29,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,6 +177,8 @@ class DeepAFL:
         SpecificationError: parameters outside their range, or sums that cannot be exact.
     """
 
+    name: ClassVar[str] = "deepafl"
+
     n_features: int
     n_targets: int
     feature_bound: float
@@ -237,11 +239,6 @@ class DeepAFL:
             object.__setattr__(self, "row_bits", most_row_bits(self.max_rows, self.target_format))
         # what makes a sum exact depends on row_bits, and not on how a bound splits them
         _ = self._spec(self.d_phi, 0.0, self.target_format), self._block_spec(0.0, 0.0)
-
-    @property
-    def name(self) -> str:
-        """The learner's name on the command line and in reports."""
-        return "deepafl"
 
     @property
     def first_map(self) -> RandomMap:

@@ -45,7 +45,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from math import ldexp, prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +88,8 @@ class LDA(AFL):
         SpecificationError: no intercept, real targets, no sums of targets, or a row map.
     """
 
+    name: ClassVar[str] = "lda"
+
     def __post_init__(self) -> None:
         if self.row_map is not None or self.solver is not None:
             raise SpecificationError(
@@ -100,11 +102,6 @@ class LDA(AFL):
                 f"{self.name} has intercepts: give it columns with one, such as ColumnMap(intercept=0)"
             )
         AFL.__post_init__(self)
-
-    @property
-    def name(self) -> str:
-        """The learner's name on the command line and in reports."""
-        return "lda"
 
     @property
     def _one_class(self) -> bool:
@@ -204,6 +201,8 @@ class QDA(LDA):
         SpecificationError: what LDA refuses, random features, or a shrinkage out of range.
     """
 
+    name: ClassVar[str] = "qda"
+
     shrinkage: float = 0.5
 
     def __post_init__(self) -> None:
@@ -217,11 +216,6 @@ class QDA(LDA):
         if self.lift is not None:
             raise SpecificationError(f"{self.name} takes rows as they are, class by class: leave random features out")
         LDA.__post_init__(self)
-
-    @property
-    def name(self) -> str:
-        """The learner's name on the command line and in reports."""
-        return "qda"
 
     @property
     def classes_spec(self) -> PatternsSpec:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,14 +49,11 @@ class Evaluation(ABC, Generic[R]):
         max_rows: largest number of rows that all clients together may hold.
     """
 
+    name: ClassVar[str]
+
     learner: AnalyticLearner[Any]
     model: Any = field(metadata=RECEIVED)
     max_rows: int
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The evaluation's name."""
 
     @property
     def n_features(self) -> int:
@@ -414,10 +411,7 @@ class ClassEvaluation(ScoreEvaluation[ClassReport]):
     Labels are 0 to c - 1, and the class of a row is that of its largest score.
     """
 
-    @property
-    def name(self) -> str:
-        """The evaluation's name."""
-        return "evaluation-of-classes"
+    name: ClassVar[str] = "evaluation-of-classes"
 
     @property
     def _outcomes(self) -> tuple[str, tuple[int, ...]]:
@@ -454,10 +448,7 @@ class LabelsEvaluation(ScoreEvaluation[LabelsReport]):
     class whose score is above one half.
     """
 
-    @property
-    def name(self) -> str:
-        """The evaluation's name."""
-        return "evaluation-of-labels"
+    name: ClassVar[str] = "evaluation-of-labels"
 
     @property
     def _outcomes(self) -> tuple[str, tuple[int, ...]]:
@@ -567,6 +558,8 @@ class RegressionEvaluation(Evaluation[RegressionReport]):
         SpecificationError: an incomplete model, no targets or bins, or a sum that could leave int64.
     """
 
+    name: ClassVar[str] = "evaluation-of-targets"
+
     n_targets: int
     target_format: RowFormat
     residual_format: RowFormat | None = None
@@ -580,11 +573,6 @@ class RegressionEvaluation(Evaluation[RegressionReport]):
                 f"an evaluation needs targets, bins and rows, not {self.n_targets}, {self.n_bins} and {self.max_rows}"
             )
         _ = self.spec
-
-    @property
-    def name(self) -> str:
-        """The evaluation's name."""
-        return "evaluation-of-targets"
 
     @property
     def residuals(self) -> RowFormat:

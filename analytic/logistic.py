@@ -127,6 +127,8 @@ class Logistic(AFL):
         SpecificationError: a parameter out of range, real targets, fewer than two classes or an RI process.
     """
 
+    name: ClassVar[str] = "logistic"
+
     one_sum: ClassVar[bool] = False
     n_rounds: int = 5
     step: float | None = None
@@ -151,11 +153,6 @@ class Logistic(AFL):
         if not 0 < self.first_share < 1:
             raise SpecificationError(f"the first sum's part lies between 0 and 1, not {self.first_share}")
         _ = self.gradient_spec, self._ball
-
-    @property
-    def name(self) -> str:
-        """The learner's name on the command line and in reports."""
-        return "logistic"
 
     @property
     def gradient_spec(self) -> TallySpec:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from math import ldexp
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,12 +113,9 @@ class NaiveBayes(QDA):
         shrinkage: lambda, 0 to 1; 0 is naive Bayes, 1 has one variance a column for all classes.
     """
 
-    shrinkage: float = 0.01
+    name: ClassVar[str] = "naive-bayes"
 
-    @property
-    def name(self) -> str:
-        """The learner's name on the command line and in reports."""
-        return "naive-bayes"
+    shrinkage: float = 0.01
 
     @property
     def _class_spec(self) -> MomentsSpec:

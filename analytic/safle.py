@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +88,8 @@ class SAFLe:
         solver: what knows the noise of the total; None takes it for exact.
     """
 
+    name: ClassVar[str] = "safle"
+
     n_features: int
     n_classes: int
     max_rows: int
@@ -130,11 +132,6 @@ class SAFLe:
         _ = self.spec
         if (grid := self._grid(self.init())) is not None:
             _ = grid.table(grid.histograms(np.zeros((0, 1)), 1), self.bucketing.n_thresholds)
-
-    @property
-    def name(self) -> str:
-        """The learner's name on the command line and in reports."""
-        return "safle"
 
     @property
     def n_targets(self) -> int:
