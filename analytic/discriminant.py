@@ -55,7 +55,7 @@ from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, Specific
 from analytic.layers import Layer
 from analytic.learner import ClientRows
 from analytic.model_arrays import Parts
-from analytic.parts import PartsSpec, PatternsSpec
+from analytic.parts import PartsSpec
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.solve.certified import log_determinant
 from analytic.solve.digits import BLOCK_ROWS, Digits, digit_bits, exact_forms
@@ -218,9 +218,9 @@ class QDA(LDA):
         LDA.__post_init__(self)
 
     @property
-    def classes_spec(self) -> PatternsSpec:
+    def classes_spec(self) -> PartsSpec:
         """The one sum: of each class Gram, sum and count of its rows, and how many sites have some."""
-        return PatternsSpec(parts=PartsSpec(parts=(self._class_spec,) * self.n_targets))
+        return PartsSpec(parts=(self._class_spec,) * self.n_targets, counts_sites=True)
 
     @property
     def _class_spec(self) -> StatisticsSpec:
@@ -233,7 +233,7 @@ class QDA(LDA):
         """The statistics of one class' rows."""
         return Statistics.from_rows(self._class_spec, rows, np.zeros(len(rows), dtype=np.int64))
 
-    def next_sum(self, model: LinearModel) -> PatternsSpec | None:
+    def next_sum(self, model: LinearModel) -> PartsSpec | None:
         """The classes' statistics, then nothing more."""
         return self.classes_spec if model.solution is None else None
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from analytic.counts import CountSpec
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.learner import ClientRows, SumSpec
-from analytic.parts import PartsSpec, PatternsSpec
+from analytic.parts import PartsSpec
 from analytic.statistics import INT64_MAX, LABELS, IntVector, Statistics, StatisticsSpec, check_labels
 from analytic.tallies import TallySpec
 from analytic.total_check import refuse_impossible
@@ -118,7 +118,7 @@ class WeightedSpec:
 
     def _class_rows(self, total: Any) -> list[int] | None:
         """The sum of the weights of each class; None where a total does not say it."""
-        spec = self.spec.parts if isinstance(self.spec, PatternsSpec) else self.spec
+        spec = self.spec
         if isinstance(spec, CountSpec | StatisticsSpec):
             rows = spec.class_rows(total)
             return None if rows is None else rows.tolist()
