@@ -72,7 +72,7 @@ class MomentsSpec(StatisticsSpec):
         Raises:
             InvalidRowsError: another size or type, or a count that no total can have.
         """
-        count, d = checked_count(vector, self, self.max_rows), self.n_features
+        count, d = checked_count(vector, self.segments, self.max_rows), self.n_features
         return Statistics(gram=np.diag(vector[:d]), cross=vector[d : 2 * d, None].copy(), count=count)
 
     def check_total(self, total: Statistics, survivors: int) -> None:
@@ -84,8 +84,7 @@ class MomentsSpec(StatisticsSpec):
         Raises:
             ImpossibleTotalError: says what it would need.
         """
-        own = total.with_diagonal(-survivors * self.diagonal_each) if self.diagonal_each else total
-        refuse_impossible(self._broken(own), total.count)
+        refuse_impossible(self._broken(total.with_diagonal(-survivors * self.diagonal_each)), total.count)
 
     def _broken(self, total: Statistics) -> Iterator[str]:
         n, most = total.count, self.feature_format.magnitude

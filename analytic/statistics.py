@@ -175,7 +175,7 @@ class StatisticsSpec:
             InvalidRowsError: another size or type, or a count that no total can have.
         """
         d, c = self.n_features, self.n_targets
-        count = checked_count(vector, self, self.max_rows)
+        count = checked_count(vector, self.segments, self.max_rows)
         gram, cross, *targets, _ = self._split(vector)
         return Statistics(
             gram=symmetric(gram, d),
@@ -191,7 +191,7 @@ class StatisticsSpec:
         Raises:
             ImpossibleTotalError: says what it would need.
         """
-        check_statistics(total.with_diagonal(-survivors * self.diagonal_each) if self.diagonal_each else total, self)
+        check_statistics(total.with_diagonal(-survivors * self.diagonal_each), self)
 
     def class_rows(self, total: Statistics) -> IntVector | None:
         """The rows of each class; None of real targets, and where nobody counts them."""

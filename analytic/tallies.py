@@ -82,7 +82,7 @@ class TallySpec:
         Raises:
             InvalidRowsError: another size or type, or a count that no total can have.
         """
-        tallies = {"count": np.array(checked_count(vector, self, self._most))}
+        tallies = {"count": np.array(checked_count(vector, self.segments, self._most))}
         ends = np.cumsum([size for _, size, _ in self.segments])
         for (name, shape), part in zip(self.shapes.items(), np.split(vector, ends[:-1]), strict=False):
             tallies[name] = part.reshape(shape)

@@ -7,8 +7,8 @@ or exact integers decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
@@ -43,15 +43,6 @@ WITNESS_BITS = 40
 """Bits of the largest entry of a vector that is tried in exact integers."""
 
 
-class Segmented(Protocol):
-    """A public shape whose vector ends in the row count."""
-
-    @property
-    def segments(self) -> tuple[tuple[str, int, int], ...]:
-        """(name, size, bound of the sum) a segment."""
-        ...
-
-
 def count_segment(max_rows: int) -> tuple[str, int, int]:
     """The segment of the row count: wide enough that it cannot wrap around, whatever the cohort does.
 
@@ -66,13 +57,13 @@ def count_segment(max_rows: int) -> tuple[str, int, int]:
     return ("count", 1, COUNT_ROOM)
 
 
-def checked_count(vector: IntVector, spec: Segmented, max_rows: int) -> int:
-    """Return the row count at the end of a vector or of a total.
+def checked_count(vector: IntVector, segments: Sequence[tuple[str, int, int]], max_rows: int) -> int:
+    """Return the row count at the end of a vector of these segments, or of a total.
 
     Raises:
         InvalidRowsError: another size or type than the segments say, or a count that no total can have.
     """
-    size = sum(size for _, size, _ in spec.segments)
+    size = sum(size for _, size, _ in segments)
     if vector.dtype != np.int64 or vector.shape != (size,):
         raise InvalidRowsError(
             f"this sum needs an int64 vector of shape ({size},), not {vector.dtype} of shape {vector.shape}"
