@@ -39,8 +39,6 @@ from secagg.masked.messages import (
     SealedShares,
     ShareDelivery,
     SurvivorProof,
-    SurvivorSignature,
-    UnmaskRequest,
     UnmaskShares,
 )
 from secagg.masked.secrets import (
@@ -64,7 +62,7 @@ from secagg.primitives.shamir import SHARE_BYTES, split
 from secagg.sessions import ClientInput, PartyId
 from secagg.snapshots import CLIENT, Stored, binding
 from secagg.sums import NO_SECRETS, PartySecrets
-from secagg.wire import MessageType, Reader
+from secagg.wire import MessageType, Reader, read_parties
 
 if TYPE_CHECKING:
     from secagg.masked.protocol import MaskedSum
@@ -305,7 +303,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
     # Round 3, ConsistencyCheck (with identities only)
 
     def _agree_on_survivors(self, reader: Reader) -> _Payload:
-        self._kept.dropouts = frozenset(UnmaskRequest.read(reader).dropouts)
+        self._kept.dropouts = frozenset(read_parties(reader))
         strangers = self._kept.dropouts - set(self._config.clients)
         if strangers:
             raise RemoteProtocolError(
@@ -331,7 +329,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         self._check_parts()
         self._ask_consent(tuple(sorted(set(self._config.clients) - self._kept.dropouts)))
         signature = sign_survivors(self._identity, self._kept.dropouts, self._config.digest)
-        return SurvivorSignature(signature=signature).to_payload(), ()
+        return signature, ()
 
     def _check_parts(self) -> None:
         """Refuse survivors whose masking graph could be disconnected: see docs/explanation/expander.md."""

@@ -50,8 +50,6 @@ from secagg.masked.messages import (
     SealedShares,
     ShareDelivery,
     SurvivorProof,
-    SurvivorSignature,
-    UnmaskRequest,
     UnmaskShares,
 )
 from secagg.masked.secrets import (
@@ -69,7 +67,7 @@ from secagg.primitives.shamir import BadSharesError, Interpolation, combine, dec
 from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import PartyId
 from secagg.sums import NO_SECRETS, PartySecrets
-from secagg.wire import Frame, MessageType, Reader
+from secagg.wire import Frame, MessageType, Reader, write_parties
 
 if TYPE_CHECKING:
     from secagg.masked.protocol import MaskedSum
@@ -244,13 +242,13 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         self._ask(
             MessageType.SURVIVOR_SIGNATURE if self._config.is_authenticated else MessageType.UNMASK_SHARES, survivors
         )
-        request = UnmaskRequest(dropouts=self._dropouts).to_payload()
+        request = write_parties(self._dropouts)
         return {party: self._seal_message(MessageType.UNMASK_REQUEST, request, party) for party in sorted(survivors)}
 
     # Round 3, ConsistencyCheck (with identities only)
 
     def _take_survivor_signature(self, sender: PartyId, reader: Reader) -> None:
-        signature = SurvivorSignature.read(reader).signature
+        signature = reader.only(SIGNATURE_BYTES)
         if not verifies(self._config.identity(sender), signature, self._survivors_statement()):
             raise RemoteProtocolError("its signature is not one on this sum's survivors", peer=sender)
         self._kept.signatures[sender] = signature

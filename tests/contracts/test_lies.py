@@ -20,9 +20,8 @@ from secagg.config import SERVER
 from secagg.encryption.key_holder import KeyHolder, write_request
 from secagg.errors import LocalProtocolError, MalformedMessageError, RemoteProtocolError, RepeatedMessageError
 from secagg.masked.client import MaskedClient
-from secagg.masked.messages import UnmaskRequest
 from secagg.masked.states import ClientState
-from secagg.wire import HEADER_BYTES, MessageType
+from secagg.wire import HEADER_BYTES, MessageType, write_parties
 
 LAYOUT = Layout.of([("s", 40, 2**16)])
 CLIENTS = (1, 2, 3, 4, 5)
@@ -142,10 +141,10 @@ DELIVERIES: dict[str, Lie] = {
     "too few": (lambda m, _: without(m, "sealed", 2, 3, 4), "at least 3 clients must have shared .* names 2"),
 }
 SURVIVORS: dict[str, Lie] = {
-    "its reader is dead": (lambda *_: UnmaskRequest(dropouts=(1,)), "calls this client a dropout"),
-    "a stranger is dead": (lambda *_: UnmaskRequest(dropouts=(9,)), "1 dropouts"),
-    "the server is dead": (lambda *_: UnmaskRequest(dropouts=(0,)), "1 dropouts"),
-    "too few live": (lambda *_: UnmaskRequest(dropouts=(2, 3, 4)), "at least 3 clients, the server names 2"),
+    "its reader is dead": (lambda *_: write_parties((1,)), "calls this client a dropout"),
+    "a stranger is dead": (lambda *_: write_parties((9,)), "1 dropouts"),
+    "the server is dead": (lambda *_: write_parties((0,)), "1 dropouts"),
+    "too few live": (lambda *_: write_parties((2, 3, 4)), "at least 3 clients, the server names 2"),
     "one is dead twice": (lambda *_: (2).to_bytes(4, "big") + (5).to_bytes(4, "big") * 2, "ascend"),
 }
 SIGNED_SURVIVORS: dict[str, Lie] = {
@@ -270,7 +269,7 @@ LIES: list[tuple[tuple[str, ...], MessageType, dict[str, Lie], dict[int, int]]] 
         T.UNMASK_REQUEST,
         {
             "one lives that shared nothing": (
-                lambda *_: UnmaskRequest(dropouts=()),
+                lambda *_: write_parties(()),
                 "1 neighbours that shared no secret",
             )
         },
