@@ -129,8 +129,13 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
             for party in sorted(inputs)
         }
         self._kept.round = Round.of(T.SEED_COMPLAINTS, config.helpers)
+        deliveries = (
+            (helper, SeedDelivery(entries={party: message.entry(helper) for party, message in read.items()}))
+            for helper in config.helpers
+        )
         return {
-            helper: self._seal_message(T.SEED_DELIVERY, _delivery(read, helper), helper) for helper in config.helpers
+            helper: self._seal_message(T.SEED_DELIVERY, delivery.to_payload(), helper)
+            for helper, delivery in deliveries
         }
 
     # The survivors
@@ -252,7 +257,3 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         if len(left) < needed:
             missing = tuple(helper for helper in config.helpers if helper not in left)
             raise HelperMissingError(missing=missing, needed=needed, n_more=needed - len(left))
-
-
-def _delivery(inputs: Mapping[PartyId, CommitteeInput], helper: PartyId) -> bytes:
-    return SeedDelivery(entries={party: message.entry(helper) for party, message in inputs.items()}).to_payload()
