@@ -121,6 +121,9 @@ class AFL:
     one_sum: ClassVar[bool] = True
     """Whether rows are needed once only, so that nobody has to keep them mapped."""
 
+    _one_class: ClassVar[bool] = False
+    """Whether every row has one class: here it may have several, or none."""
+
     n_features: int
     n_targets: int
     feature_format: RowFormat
@@ -190,17 +193,6 @@ class AFL:
         return self.columns is not None and self.columns.intercept is not None
 
     @property
-    def _one_class(self) -> bool:
-        """Whether every row has one class: here it may have several, or none."""
-        return False
-
-    @property
-    def _intercept_units(self) -> int:
-        """The column of ones in units of the format; 0 where there is none."""
-        exponent = None if self.columns is None else self.columns.intercept
-        return 0 if exponent is None else 1 << (self.feature_format.fraction_bits - exponent)
-
-    @property
     def name(self) -> str:
         """The learner's name on the command line and in reports."""
         return "afl" if self.lift is None else "random"
@@ -223,7 +215,7 @@ class AFL:
     @property
     def spec(self) -> StatisticsSpec:
         """The one sum that AFL needs; behind a map that centres, the second of two."""
-        mapped = self.row_map
+        mapped, one = self.row_map, None if self.columns is None else self.columns.intercept
         return StatisticsSpec(
             n_features=self._n_mapped + self.fit_intercept
             if mapped is None
@@ -234,7 +226,7 @@ class AFL:
             max_rows=self.max_rows,
             diagonal_allowance=self.max_clients * self.ri_units,
             diagonal_each=self.ri_units,
-            constant=self._intercept_units,
+            constant=0 if one is None else 1 << (self.feature_format.fraction_bits - one),
             one_class=self._one_class,
             target_sums=self.target_sums and mapped is None,
         )

@@ -672,11 +672,10 @@ class DeepAFL:
         """F_t = sigma(Phi_t B_t), or sigma(Phi_0 B_t) (eq. 89)."""
         if kept.hidden is None:
             source = kept.features if kept.first is None else kept.first
-            kept.hidden = self._mapped(source, self._block_projection(layer))
+            activation = activation_named(self.activation)
+            mapped = map_rows(source, self._block_projection(layer), activation, self._fraction_bits)
+            kept.hidden = self._in_ball(mapped)
         return kept.hidden
-
-    def _mapped(self, rows: FixedRows, projection: FixedMatrix) -> FixedRows:
-        return self._in_ball(map_rows(rows, projection, activation_named(self.activation), self._fraction_bits))
 
     def _in_ball(self, features: FixedRows) -> FixedRows:
         """Features of norm 1 behind a layer map, to the nearest unit; else as they are."""

@@ -89,6 +89,8 @@ class LDA(AFL):
     """
 
     name: ClassVar[str] = "lda"
+    _one_class: ClassVar[bool] = True
+    """Classes are taken for Gaussians with means of their own: a row has one."""
 
     def __post_init__(self) -> None:
         if self.row_map is not None or self.solver is not None:
@@ -102,11 +104,6 @@ class LDA(AFL):
                 f"{self.name} has intercepts: give it columns with one, such as ColumnMap(intercept=0)"
             )
         AFL.__post_init__(self)
-
-    @property
-    def _one_class(self) -> bool:
-        """Classes are taken for Gaussians with means of their own: a row has one."""
-        return True
 
     def own_statistics(self, rows: ClientRows) -> Statistics:
         """Return G_k and H_k of a client's rows.

@@ -1003,12 +1003,6 @@ def _zeros_and_ones(y: NDArray[Any]) -> NDArray[Any]:
     return y.astype(np.int64)
 
 
-def _patterns(labels: NDArray[Any]) -> tuple[tuple[int, ...], ...]:
-    """The sets of classes that some of these rows are labelled for."""
-    known = np.unique(labels != UNKNOWN, axis=0)
-    return tuple(tuple(np.flatnonzero(row).tolist()) for row in known if row.any())
-
-
 def _as_weights(sample_weight: Any) -> NDArray[Any] | None:
     if sample_weight is None:
         return None
@@ -1048,4 +1042,6 @@ def _partial(learner: Any, labels: NDArray[Any]) -> PartialLabels:
     if type(learner) is not AFL:
         raise SpecificationError(f"labels of -1 are for afl with a stated ridge, not for {learner.name}: complete them")
     stated = {one.name: getattr(learner, one.name) for one in fields(AFL)}
-    return PartialLabels(**stated, patterns=_patterns(labels))
+    known = np.unique(labels != UNKNOWN, axis=0)
+    patterns = tuple(tuple(np.flatnonzero(row).tolist()) for row in known if row.any())
+    return PartialLabels(**stated, patterns=patterns)

@@ -10,7 +10,7 @@ model's.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from importlib import import_module
@@ -516,13 +516,11 @@ class RegressionReport:
     @property
     def r2(self) -> tuple[float, ...]:
         """1 - sum r^2 / sum (y - mean)^2, exact in the units of both formats and rounded once."""
-        return tuple(self._r2())
-
-    def _r2(self) -> Iterator[float]:
-        f, f_r = self.target_format.fraction_bits, self.residual_format.fraction_bits
+        f, f_r, found = self.target_format.fraction_bits, self.residual_format.fraction_bits, []
         for y, yy, _, rr in self.moments.T.tolist():
             spread = Fraction(yy) - Fraction(y * y, self.n_rows) if self.n_rows else Fraction(0)
-            yield float(1 - Fraction(rr, 4**f_r) / (spread / 4**f)) if spread else float("nan")
+            found.append(float(1 - Fraction(rr, 4**f_r) / (spread / 4**f)) if spread else float("nan"))
+        return tuple(found)
 
     @property
     def mae(self) -> tuple[float, ...]:

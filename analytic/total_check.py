@@ -223,7 +223,10 @@ def exceeding_columns(matrix: IntMatrix, columns: IntMatrix, squares: list[int])
     wanted = np.einsum("dc,dc->c", scaled, found)
     suspects = np.flatnonzero(wanted > np.array(squares, dtype=np.float64) * (1 + 1e-9))
     return sum(
-        _is_negative(_bordered(matrix, columns[:, place], squares[place]), np.append(scale * found[:, place], -1.0))
+        _is_negative(
+            np.block([[matrix, columns[:, [place]]], [columns[:, place], np.array([squares[place]])]]),
+            np.append(scale * found[:, place], -1.0),
+        )
         for place in suspects
     )
 
@@ -249,10 +252,6 @@ def _is_semidefinite_exactly(matrix: IntMatrix) -> bool:
     except UndecidedError:
         pass
     return True
-
-
-def _bordered(matrix: IntMatrix, column: NDArray[np.int64], square: int) -> IntMatrix:
-    return np.block([[matrix, column[:, None]], [column[None], np.array([[square]])]])
 
 
 def _is_negative(matrix: IntMatrix, vector: NDArray[np.float64]) -> bool:

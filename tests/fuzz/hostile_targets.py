@@ -43,7 +43,16 @@ from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.receipts import Receipt
 from secagg.ring import RingVector
-from secagg.wire import MessageType, Reader, message_type, open_frame, payload_of, read_parties, seal_frame
+from secagg.wire import (
+    MessageType,
+    Reader,
+    message_type,
+    open_frame,
+    payload_of,
+    read_parties,
+    seal_frame,
+    write_parties,
+)
 
 Target = Callable[[bytes], None]
 DURABLE = b"SAGD\x06"
@@ -78,7 +87,9 @@ def _message(read: Callable[[Reader], Any], data: bytes) -> None:
         message = read(Reader(memoryview(data), peer=1))
     except MalformedMessageError:
         return
-    assert message.to_payload() == data
+    if isinstance(message, tuple):
+        message = write_parties(message)
+    assert (message if isinstance(message, bytes) else message.to_payload()) == data
 
 
 def _frame(data: bytes) -> None:
