@@ -47,8 +47,8 @@ from analytic.sensitivity import (
 from analytic.shape_repr import shape_html, shape_repr
 from analytic.solve.digits import Digits, digit_bits, exact_product
 from analytic.solve.minimum_norm import Solution, solve_ridge
-from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec
-from analytic.whole_numbers import settle_whole_numbers
+from analytic.statistics import LABELS, Statistics, StatisticsSpec
+from analytic.whole_numbers import INT64_MAX, settle_whole_numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -25,16 +25,10 @@ from analytic.checked_products import GramSum
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.shape_repr import shape_repr
-from analytic.statistics import INT64_MAX, LABELS, IntMatrix, IntVector, check_labels
-from analytic.total_check import (
-    checked_count,
-    count_segment,
-    exceeding_columns,
-    is_semidefinite,
-    refuse_impossible,
-    too_many_rows,
-)
-from analytic.whole_numbers import settle_whole_numbers
+from analytic.statistics import LABELS, IntMatrix, IntVector, check_labels
+from analytic.tallies import checked_count, count_segment, refuse_impossible, too_many_rows
+from analytic.total_check import exceeding_columns, is_semidefinite
+from analytic.whole_numbers import INT64_MAX, settle_whole_numbers
 
 MAX_CELLS = 2**14
 """Largest E V: beyond it the float64 Gram alone needs more than 2 GiB."""

@@ -80,8 +80,8 @@ from analytic.sensitivity import Adjacency, BoundedSum, RecordSensitivity, Unit,
 from analytic.shape_repr import shape_html, shape_repr
 from analytic.solve.digits import exact_product
 from analytic.solve.minimum_norm import ResidualBlock, Solution, sandwiched_least_squares, solve_ridge
-from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec, one_hot
-from analytic.whole_numbers import settle_whole_numbers
+from analytic.statistics import LABELS, Statistics, StatisticsSpec, one_hot
+from analytic.whole_numbers import INT64_MAX, settle_whole_numbers
 
 MAX_LAYERS = 1000
 MAPS_VERSION = 2

@@ -42,9 +42,10 @@ from analytic.random_map import RandomMap
 from analytic.row_format import LARGEST_EXPONENT, MAX_BITS, ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.selection import RidgeCV
-from analytic.statistics import INT64_MAX, LABELS, UNKNOWN, Statistics, bits_of_squares
+from analytic.statistics import LABELS, UNKNOWN, Statistics, bits_of_squares
 from analytic.validation_path import Path
 from analytic.weights import BALANCED, DENOMINATOR, Weights, balanced, denominator_for
+from analytic.whole_numbers import INT64_MAX
 
 __all__ = [
     "AFLClassifier",

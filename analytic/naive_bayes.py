@@ -32,7 +32,7 @@ from analytic.row_format import FloatMatrix
 from analytic.solve.digits import exact_forms
 from analytic.solve.minimum_norm import Solution
 from analytic.statistics import IntVector, Statistics, StatisticsSpec
-from analytic.total_check import checked_count, count_segment, refuse_impossible, too_many_rows
+from analytic.tallies import checked_count, count_segment, refuse_impossible, too_many_rows
 
 DIGITS = 50
 """Decimal digits of logarithms before they are rounded to float64."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from analytic.errors import InvalidRowsError
 from analytic.statistics import IntVector, Statistics, StatisticsSpec
-from analytic.total_check import refuse_impossible, too_many_rows
+from analytic.tallies import refuse_impossible, too_many_rows
 
 MAX_PARTIES = 2**31
 """No more sites can be in a sum."""

@@ -14,9 +14,10 @@ from analytic.checked_products import GramSum, check_product, digit_product
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat, refuse_mask
 from analytic.shape_repr import shape_repr
-from analytic.total_check import check_statistics, checked_count, count_segment, too_many_rows
+from analytic.tallies import checked_count, count_segment, too_many_rows
+from analytic.total_check import check_statistics
 from analytic.triangles import SQUARE, mirrored, symmetric, to_integers, write_triangle
-from analytic.whole_numbers import settle_whole_numbers
+from analytic.whole_numbers import INT64_MAX, settle_whole_numbers
 
 IntMatrix = NDArray[np.int64]
 IntVector = NDArray[np.int64]
@@ -24,7 +25,6 @@ IntVector = NDArray[np.int64]
 LABELS = RowFormat(integer_bits=1, fraction_bits=0, signed=False)
 """The format of one-hot labels: they are integers already."""
 
-INT64_MAX = 2**63 - 1
 EXACT_FLOAT64 = 2**53
 UNKNOWN = -1
 """The entry of a target row for a class that the row says nothing of; 0 says no and 1 says yes."""

@@ -21,10 +21,9 @@ from analytic.counts import CountSpec
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.learner import ClientRows, SumSpec
 from analytic.parts import PartsSpec
-from analytic.statistics import INT64_MAX, LABELS, IntVector, Statistics, StatisticsSpec, check_labels
-from analytic.tallies import TallySpec
-from analytic.total_check import refuse_impossible
-from analytic.whole_numbers import settle_whole_numbers
+from analytic.statistics import LABELS, IntVector, Statistics, StatisticsSpec, check_labels
+from analytic.tallies import TallySpec, refuse_impossible
+from analytic.whole_numbers import INT64_MAX, settle_whole_numbers
 
 BALANCED: Literal["balanced"] = "balanced"
 """Class weights that give every class the same weight in all."""
