@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.counts import Counts
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.integer_maps import FixedRows
 from analytic.layers import Layer, Linear, Rounded
@@ -49,6 +50,9 @@ from analytic.solve.digits import Digits, digit_bits, exact_product
 from analytic.solve.minimum_norm import Solution, solve_ridge
 from analytic.statistics import LABELS, Statistics, StatisticsSpec
 from analytic.whole_numbers import INT64_MAX, settle_whole_numbers
+
+Total = TypeVar("Total", Statistics, Counts)
+"""What the RI process adds to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -516,14 +520,7 @@ class AFL:
         return LinearModel(solution=solution, centre=centre)
 
 
-class _WithDiagonal(Protocol):
-    def with_diagonal(self, units: int) -> Self: ...
-
-
-_Total = TypeVar("_Total", bound=_WithDiagonal)
-
-
-def ri_taken_off(total: _Total, survivors: int, *, units: int, max_clients: int) -> _Total:
+def ri_taken_off(total: Total, survivors: int, *, units: int, max_clients: int) -> Total:
     """A total without the K gamma I that K survivors added to its Gram (the RI process), exact.
 
     Args:

@@ -163,7 +163,7 @@ class CohortMachine(RuleBasedStateMachine):
         asked = [seen for seen in self.seen_by_parties if seen[0] in self.everybody.helpers]
         if self.config.guarantee.threshold:
             party = data.draw(st.sampled_from(self.clients))
-            payload = write_parties(tuple(sorted(others)))
+            payload = write_parties(others)
             message = seal_frame(
                 MessageType.UNMASK_REQUEST,
                 payload,
@@ -176,6 +176,9 @@ class CohortMachine(RuleBasedStateMachine):
         elif asked:
             party, message = data.draw(st.sampled_from(asked))
             request = content_of(message, self.config)
+            if isinstance(request, tuple):
+                self._party_receives(party, forged(message, write_parties(others)))
+                return
             (name, named), *_ = ((field.name, getattr(request, field.name)) for field in fields(request))
             some = {p: named[p] for p in named if p in others} if isinstance(named, dict) else tuple(sorted(others))
             self._party_receives(party, forged(message, replace(request, **{name: some})))
