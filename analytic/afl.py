@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.counts import Counts
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.integer_maps import FixedRows
 from analytic.layers import Layer, Linear, Rounded
@@ -47,8 +48,11 @@ from analytic.sensitivity import (
 from analytic.shape_repr import shape_html, shape_repr
 from analytic.solve.digits import Digits, digit_bits, exact_product
 from analytic.solve.minimum_norm import Solution, solve_ridge
-from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec
-from analytic.whole_numbers import settle_whole_numbers
+from analytic.statistics import LABELS, Statistics, StatisticsSpec
+from analytic.whole_numbers import INT64_MAX, settle_whole_numbers
+
+Total = TypeVar("Total", Statistics, Counts)
+"""What the RI process adds to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,6 +125,9 @@ class AFL:
     one_sum: ClassVar[bool] = True
     """Whether rows are needed once only, so that nobody has to keep them mapped."""
 
+    _one_class: ClassVar[bool] = False
+    """Whether every row has one class: here it may have several, or none."""
+
     n_features: int
     n_targets: int
     feature_format: RowFormat
@@ -190,17 +197,6 @@ class AFL:
         return self.columns is not None and self.columns.intercept is not None
 
     @property
-    def _one_class(self) -> bool:
-        """Whether every row has one class: here it may have several, or none."""
-        return False
-
-    @property
-    def _intercept_units(self) -> int:
-        """The column of ones in units of the format; 0 where there is none."""
-        exponent = None if self.columns is None else self.columns.intercept
-        return 0 if exponent is None else 1 << (self.feature_format.fraction_bits - exponent)
-
-    @property
     def name(self) -> str:
         """The learner's name on the command line and in reports."""
         return "afl" if self.lift is None else "random"
@@ -223,7 +219,7 @@ class AFL:
     @property
     def spec(self) -> StatisticsSpec:
         """The one sum that AFL needs; behind a map that centres, the second of two."""
-        mapped = self.row_map
+        mapped, one = self.row_map, None if self.columns is None else self.columns.intercept
         return StatisticsSpec(
             n_features=self._n_mapped + self.fit_intercept
             if mapped is None
@@ -234,7 +230,7 @@ class AFL:
             max_rows=self.max_rows,
             diagonal_allowance=self.max_clients * self.ri_units,
             diagonal_each=self.ri_units,
-            constant=self._intercept_units,
+            constant=0 if one is None else 1 << (self.feature_format.fraction_bits - one),
             one_class=self._one_class,
             target_sums=self.target_sums and mapped is None,
         )
@@ -524,14 +520,7 @@ class AFL:
         return LinearModel(solution=solution, centre=centre)
 
 
-class _WithDiagonal(Protocol):
-    def with_diagonal(self, units: int) -> Self: ...
-
-
-_Total = TypeVar("_Total", bound=_WithDiagonal)
-
-
-def ri_taken_off(total: _Total, survivors: int, *, units: int, max_clients: int) -> _Total:
+def ri_taken_off(total: Total, survivors: int, *, units: int, max_clients: int) -> Total:
     """A total without the K gamma I that K survivors added to its Gram (the RI process), exact.
 
     Args:

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import FloatMatrix
-from analytic.shape_repr import shape_repr
-from analytic.total_check import IntVector, checked_count, count_segment, refuse_impossible, too_many_rows
+from analytic.tallies import Tallies, TallySpec
 
 Digits = NDArray[np.uint16]
 
@@ -201,7 +200,32 @@ class QuantileThresholds:
         """The n_bins - 1 inner edges, which are the candidates for thresholds."""
         return np.linspace(self.low, self.high, self.n_bins + 1)[1:-1]
 
-    def table(self, total: Histograms, n_thresholds: int) -> FloatMatrix:
+    def spec(self, n_features: int, max_rows: int) -> TallySpec:
+        """The sum of histograms of so many features."""
+        shape = n_features, self.n_bins
+        return TallySpec(
+            shapes={"histograms": shape},
+            bounds={"histograms": max_rows},
+            max_rows=max_rows,
+            partitions=("histograms",),
+        )
+
+    def histograms(self, features: NDArray[Any], n_features: int) -> Tallies:
+        """Count the rows in each bin of each feature, shape (n_features, n_bins).
+
+        Raises:
+            InvalidRowsError: another shape than (n, n_features).
+            RowsOutsideFormatError: NaN or infinity, which are in no bin.
+        """
+        size, first_bins = n_features * self.n_bins, np.arange(n_features) * self.n_bins
+        counts = np.zeros(size, dtype=np.int64)
+        for start in range(0, len(features), BLOCK_ROWS):
+            rows = finite_rows(features[start : start + BLOCK_ROWS], n_features)
+            bins = np.searchsorted(self.edges, rows, side="right") + first_bins
+            counts += np.bincount(bins.ravel(), minlength=size)
+        return {"histograms": counts.reshape(n_features, -1), "count": np.array(len(features))}
+
+    def table(self, total: Tallies, n_thresholds: int) -> FloatMatrix:
         """The thresholds that a total of histograms gives, shape (d, n_thresholds), read-only.
 
         Threshold j of m is the first inner edge that at least j/(m + 1) of the values lie below, or the next unused
@@ -212,93 +236,16 @@ class QuantileThresholds:
                 f"{self.n_bins} bins have {self.n_bins - 1} inner edges, too few for {n_thresholds} thresholds: "
                 "use more bins"
             )
-        below = np.cumsum(total.counts, axis=1)[:, :-1]
+        below, count = np.cumsum(total["histograms"], axis=1)[:, :-1], int(total["count"])
         taken = np.full(len(below), -1)
         places = np.empty((len(below), n_thresholds), dtype=np.intp)
         for j in range(n_thresholds):
-            enough = below * (n_thresholds + 1) >= (j + 1) * total.count
+            enough = below * (n_thresholds + 1) >= (j + 1) * count
             first = np.where(enough.any(axis=1), enough.argmax(axis=1), self.n_bins - 2)
             last_free = self.n_bins - 1 - n_thresholds + j
             taken = np.minimum(np.maximum(first, taken + 1), last_free)
             places[:, j] = taken
         return _read_only(self.edges[places])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Histograms:
-    """Number of rows in each bin of each feature: ``counts`` of shape (d, n_bins), int64, over ``count`` rows."""
-
-    counts: NDArray[np.int64]
-    count: int
-
-    __repr__ = shape_repr
-
-    def __post_init__(self) -> None:
-        self.counts.setflags(write=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistogramSpec:
-    """The public shape of a sum of histograms: no client reveals its own.
-
-    Args:
-        n_features: d.
-        grid: the public bins.
-        max_rows: largest number of rows that all clients together may hold.
-    """
-
-    n_features: int
-    grid: QuantileThresholds
-    max_rows: int
-
-    @property
-    def segments(self) -> tuple[tuple[str, int, int], ...]:
-        """The layout of ``to_vector``: (name, size, bound of the sum) a segment."""
-        return (("histograms", self.n_features * self.grid.n_bins, self.max_rows), count_segment(self.max_rows))
-
-    def client_bounds(self, max_rows: int) -> tuple[int, ...]:
-        """Largest absolute value of an entry of each segment of one client with so many rows at most."""
-        return (max_rows, max_rows)
-
-    def of_rows(self, features: NDArray[Any]) -> Histograms:
-        """The histograms of rows, shape (n, d).
-
-        Raises:
-            InvalidRowsError: another shape, or more rows than ``max_rows``.
-            RowsOutsideFormatError: NaN or infinity, which are in no bin.
-        """
-        if len(features) > self.max_rows:
-            raise too_many_rows(len(features), self.max_rows)
-        size = self.n_features * self.grid.n_bins
-        first_bins = np.arange(self.n_features) * self.grid.n_bins
-        counts = np.zeros(size, dtype=np.int64)
-        for start in range(0, len(features), BLOCK_ROWS):
-            rows = finite_rows(features[start : start + BLOCK_ROWS], self.n_features)
-            bins = np.searchsorted(self.grid.edges, rows, side="right") + first_bins
-            counts += np.bincount(bins.ravel(), minlength=size)
-        return Histograms(counts=counts.reshape(self.n_features, -1), count=len(features))
-
-    def to_vector(self, statistics: Histograms) -> IntVector:
-        """Histograms as one int64 vector, feature by feature, and the number of rows."""
-        return np.append(statistics.counts.ravel(), statistics.count)
-
-    def from_vector(self, vector: IntVector) -> Histograms:
-        """The histograms that ``to_vector`` wrote, or a sum of such vectors.
-
-        Raises:
-            InvalidRowsError: another size or type, or a number of rows that no total can have.
-        """
-        count = checked_count(vector, self, self.max_rows)
-        return Histograms(counts=vector[:-1].reshape(self.n_features, -1).copy(), count=count)
-
-    def check_total(self, total: Histograms, survivors: int) -> None:
-        """Refuse histograms that do not count every row once.
-
-        Raises:
-            ImpossibleTotalError: says so.
-        """
-        is_possible = (total.counts >= 0).all() and (total.counts.sum(axis=1) == total.count).all()
-        refuse_impossible(iter(() if is_possible else ("histograms that count every row once",)), total.count)
 
 
 @lru_cache(maxsize=16)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +25,10 @@ from analytic.checked_products import GramSum
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.shape_repr import shape_repr
-from analytic.statistics import INT64_MAX, LABELS, IntMatrix, IntVector
-from analytic.total_check import (
-    checked_count,
-    count_segment,
-    exceeding_columns,
-    is_semidefinite,
-    refuse_impossible,
-    too_many_rows,
-)
-from analytic.whole_numbers import settle_whole_numbers
+from analytic.statistics import LABELS, IntMatrix, IntVector, check_labels
+from analytic.tallies import checked_count, count_segment, refuse_impossible, too_many_rows
+from analytic.total_check import exceeding_columns, is_semidefinite
+from analytic.whole_numbers import INT64_MAX, settle_whole_numbers
 
 MAX_CELLS = 2**14
 """Largest E V: beyond it the float64 Gram alone needs more than 2 GiB."""
@@ -49,6 +43,8 @@ CHECKED_CELLS = 2048
 """Up to here it is checked that a total's Gram is positive semidefinite, beside all that counts keep by themselves."""
 EXACT_FLOAT32 = 2**24
 """Integers up to here, and so counts of as many rows, are exact in float32."""
+
+Row = TypeVar("Row", int, IntVector)
 
 
 def too_many_cells(n_groups: int, n_values: int, advice: str) -> SpecificationError:
@@ -170,7 +166,7 @@ class CountSpec:
         Raises:
             InvalidRowsError: another size or type, or a count that no total can have.
         """
-        checked_count(vector, self, self.max_rows)
+        checked_count(vector, self.segments, self.max_rows)
         return Counts(n_cells=self.n_cells, vector=vector.view())
 
     def check_total(self, total: Counts, survivors: int) -> None:
@@ -286,8 +282,7 @@ class Counts:
     @property
     def diagonal(self) -> IntVector:
         """Number of occurrences of each cell (plus what was added to the diagonal), shape (D,)."""
-        first = np.arange(self.n_cells)
-        return self.vector[first * self.n_cells - first * (first - 1) // 2]
+        return self.vector[_row_start(np.arange(self.n_cells), self.n_cells)]
 
     def gram(self, cells: NDArray[np.intp]) -> FloatMatrix:
         """Phi^T Phi of the given ascending cells as float64, which holds counts exactly."""
@@ -304,8 +299,7 @@ class Counts:
         if units == 0:
             return self
         vector = self.vector.copy()
-        first = np.arange(self.n_cells)
-        vector[first * self.n_cells - first * (first - 1) // 2] += units
+        vector[_row_start(np.arange(self.n_cells), self.n_cells)] += units
         return Counts(n_cells=self.n_cells, vector=vector)
 
     def on_lattice(self, fraction_bits: int) -> Counts:
@@ -353,7 +347,7 @@ def _parts(n_cells: int, vector: IntVector) -> tuple[IntVector, IntMatrix]:
     return vector[:size], vector[size:-1].reshape(n_cells, -1)
 
 
-def _row_start(row: int, n_cells: int) -> int:
+def _row_start(row: Row, n_cells: int) -> Row:
     """Return the place of the entry (row, row) in the triangle."""
     return row * n_cells - row * (row - 1) // 2
 
@@ -381,12 +375,7 @@ def _check_block(spec: CountSpec, indices: Digits, labels: NDArray[Any]) -> None
         raise InvalidRowsError(
             f"targets must be integer class labels of shape (n,), not {labels.dtype} of shape {labels.shape}"
         )
-    outside = int(np.count_nonzero((labels < 0) | (labels >= spec.n_classes)))
-    if outside:
-        raise InvalidRowsError(
-            f"{outside} of {len(labels)} labels lie outside 0 to {spec.n_classes - 1}; correct the labels, or "
-            "state a larger number of classes at all sites"
-        )
+    check_labels(labels, spec.n_classes)
 
 
 def _class_counts(indices: Digits, labels: NDArray[Any], spec: CountSpec) -> IntMatrix:

@@ -29,7 +29,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,8 +80,8 @@ from analytic.sensitivity import Adjacency, BoundedSum, RecordSensitivity, Unit,
 from analytic.shape_repr import shape_html, shape_repr
 from analytic.solve.digits import exact_product
 from analytic.solve.minimum_norm import ResidualBlock, Solution, sandwiched_least_squares, solve_ridge
-from analytic.statistics import INT64_MAX, LABELS, Statistics, StatisticsSpec, one_hot
-from analytic.whole_numbers import settle_whole_numbers
+from analytic.statistics import LABELS, Statistics, StatisticsSpec, one_hot
+from analytic.whole_numbers import INT64_MAX, settle_whole_numbers
 
 MAX_LAYERS = 1000
 MAPS_VERSION = 2
@@ -177,6 +177,8 @@ class DeepAFL:
         SpecificationError: parameters outside their range, or sums that cannot be exact.
     """
 
+    name: ClassVar[str] = "deepafl"
+
     n_features: int
     n_targets: int
     feature_bound: float
@@ -237,11 +239,6 @@ class DeepAFL:
             object.__setattr__(self, "row_bits", most_row_bits(self.max_rows, self.target_format))
         # what makes a sum exact depends on row_bits, and not on how a bound splits them
         _ = self._spec(self.d_phi, 0.0, self.target_format), self._block_spec(0.0, 0.0)
-
-    @property
-    def name(self) -> str:
-        """The learner's name on the command line and in reports."""
-        return "deepafl"
 
     @property
     def first_map(self) -> RandomMap:
@@ -675,11 +672,10 @@ class DeepAFL:
         """F_t = sigma(Phi_t B_t), or sigma(Phi_0 B_t) (eq. 89)."""
         if kept.hidden is None:
             source = kept.features if kept.first is None else kept.first
-            kept.hidden = self._mapped(source, self._block_projection(layer))
+            activation = activation_named(self.activation)
+            mapped = map_rows(source, self._block_projection(layer), activation, self._fraction_bits)
+            kept.hidden = self._in_ball(mapped)
         return kept.hidden
-
-    def _mapped(self, rows: FixedRows, projection: FixedMatrix) -> FixedRows:
-        return self._in_ball(map_rows(rows, projection, activation_named(self.activation), self._fraction_bits))
 
     def _in_ball(self, features: FixedRows) -> FixedRows:
         """Features of norm 1 behind a layer map, to the nearest unit; else as they are."""

@@ -45,7 +45,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from math import ldexp, prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,7 @@ from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, Specific
 from analytic.layers import Layer
 from analytic.learner import ClientRows
 from analytic.model_arrays import Parts
-from analytic.parts import PartsSpec, PatternsSpec
+from analytic.parts import PartsSpec
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.solve.certified import log_determinant
 from analytic.solve.digits import BLOCK_ROWS, Digits, digit_bits, exact_forms
@@ -88,6 +88,10 @@ class LDA(AFL):
         SpecificationError: no intercept, real targets, no sums of targets, or a row map.
     """
 
+    name: ClassVar[str] = "lda"
+    _one_class: ClassVar[bool] = True
+    """Classes are taken for Gaussians with means of their own: a row has one."""
+
     def __post_init__(self) -> None:
         if self.row_map is not None or self.solver is not None:
             raise SpecificationError(
@@ -100,16 +104,6 @@ class LDA(AFL):
                 f"{self.name} has intercepts: give it columns with one, such as ColumnMap(intercept=0)"
             )
         AFL.__post_init__(self)
-
-    @property
-    def name(self) -> str:
-        """The learner's name on the command line and in reports."""
-        return "lda"
-
-    @property
-    def _one_class(self) -> bool:
-        """Classes are taken for Gaussians with means of their own: a row has one."""
-        return True
 
     def own_statistics(self, rows: ClientRows) -> Statistics:
         """Return G_k and H_k of a client's rows.
@@ -204,6 +198,8 @@ class QDA(LDA):
         SpecificationError: what LDA refuses, random features, or a shrinkage out of range.
     """
 
+    name: ClassVar[str] = "qda"
+
     shrinkage: float = 0.5
 
     def __post_init__(self) -> None:
@@ -219,14 +215,9 @@ class QDA(LDA):
         LDA.__post_init__(self)
 
     @property
-    def name(self) -> str:
-        """The learner's name on the command line and in reports."""
-        return "qda"
-
-    @property
-    def classes_spec(self) -> PatternsSpec:
+    def classes_spec(self) -> PartsSpec:
         """The one sum: of each class Gram, sum and count of its rows, and how many sites have some."""
-        return PatternsSpec(parts=PartsSpec(parts=(self._class_spec,) * self.n_targets))
+        return PartsSpec(parts=(self._class_spec,) * self.n_targets, counts_sites=True)
 
     @property
     def _class_spec(self) -> StatisticsSpec:
@@ -239,7 +230,7 @@ class QDA(LDA):
         """The statistics of one class' rows."""
         return Statistics.from_rows(self._class_spec, rows, np.zeros(len(rows), dtype=np.int64))
 
-    def next_sum(self, model: LinearModel) -> PatternsSpec | None:
+    def next_sum(self, model: LinearModel) -> PartsSpec | None:
         """The classes' statistics, then nothing more."""
         return self.classes_spec if model.solution is None else None
 

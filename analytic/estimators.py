@@ -42,9 +42,10 @@ from analytic.random_map import RandomMap
 from analytic.row_format import LARGEST_EXPONENT, MAX_BITS, ColumnMap, FloatMatrix, RowFormat
 from analytic.safle import SAFLe
 from analytic.selection import RidgeCV
-from analytic.statistics import INT64_MAX, LABELS, UNKNOWN, Statistics, bits_of_squares
+from analytic.statistics import LABELS, UNKNOWN, Statistics, bits_of_squares
 from analytic.validation_path import Path
 from analytic.weights import BALANCED, DENOMINATOR, Weights, balanced, denominator_for
+from analytic.whole_numbers import INT64_MAX
 
 __all__ = [
     "AFLClassifier",
@@ -83,6 +84,13 @@ class Estimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]  # scik
     learner_: Any
     model_: Any
     n_features_in_: int
+    _learner_type: ClassVar[type[Any]]
+    _learners_alike: ClassVar[tuple[type[Any], ...]] = ()
+    """Other learners whose models are read as those of ``_learner_type``."""
+
+    @abstractmethod
+    def _learner(self, rows: ClientRows, n_targets: int, target_format: RowFormat, most: int) -> Any:
+        """The closed form that these parameters and rows lead to, for weights that add up to at most ``most``."""
 
     def _train(self, learner: Any, rows: ClientRows, unit: int = 1) -> None:
         """Fit rows whose weights, and whose penalties, are so many times what is meant."""
@@ -125,6 +133,22 @@ class Estimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]  # scik
         return estimator
 
     @classmethod
+    def _closed_form(cls, learner: Any, targets: str, other: str) -> Any:
+        """The closed form of a learner that the estimator has models of.
+
+        Raises:
+            SpecificationError: another kind of learner, or of targets.
+        """
+        plain = learner.head if isinstance(learner, Pipeline) else learner
+        wanted = type(plain) in (cls._learner_type, *cls._learners_alike)
+        if not wanted or (plain.target_format == LABELS) != issubclass(cls, ClassifierMixin):
+            raise SpecificationError(
+                f"{cls.__name__} takes models of {cls._learner_type.__name__} on {targets}, not of this "
+                f"{type(learner).__name__}; use the learner's own estimator, and a {other}"
+            )
+        return plain
+
+    @classmethod
     def _parameters(cls, learner: Any, model: Any) -> dict[str, Any]:
         """A learner's parameters that the estimator has; penalties, and weights of classes, as they are meant."""
         head = learner.head if isinstance(learner, Pipeline) else learner
@@ -160,9 +184,6 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     classes_: NDArray[Any]
     multilabel_: bool = False
     class_weight: Any
-    _learner_type: ClassVar[type[Any]]
-    _learners_alike: ClassVar[tuple[type[Any], ...]] = ()
-    """Other learners whose models are read as those of ``_learner_type``."""
     _takes_several: ClassVar[bool] = True
     """Whether the learner takes several classes a row."""
 
@@ -188,7 +209,7 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             classes, labels = np.unique(column_or_1d(y, warn=True), return_inverse=True)
         check_number(classes)
         weighed, unit = self._weighed(ClientRows(rows, labels, _as_weights(sample_weight)), classes)
-        learner = self._learner(_counted(weighed).features, len(classes), _most(weighed))
+        learner = self._learner(_counted(weighed), len(classes), LABELS, _most(weighed))
         if (labels == UNKNOWN).any():
             learner = _partial(learner, labels)
         self._train(learner, weighed, unit)
@@ -206,11 +227,10 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         Raises:
             InvalidRowsError: other labels.
         """
-        check_is_fitted(self, "model_")
         if self.multilabel_:
             raise SpecificationError("the link is for one class a row, and rows of this model may have several")
-        rows, y = validate_data(self, X, y, dtype=REAL, reset=False)
-        labels, scores = self._places(y, self.classes_), self._scores(rows)
+        own = self._known(X, y)
+        labels, scores = own.targets, self._scores(own.features)
 
         def loss(log_slope: float) -> float:
             likelihoods = log_softmax(np.exp(log_slope) * scores, axis=1)
@@ -225,6 +245,12 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         """Probabilities of the classes by the calibrated link, shape (n, c); the most probable is ``predict``'s."""
         found: FloatMatrix = softmax(self.link_slope_ * self._scores(X), axis=1)
         return found
+
+    def _known(self, X: Any, y: Any) -> ClientRows:
+        """Further rows of the classes that a fitted model knows."""
+        check_is_fitted(self, "model_")
+        rows, y = validate_data(self, X, y, dtype=REAL, reset=False)
+        return ClientRows(rows, self._places(y, self.classes_))
 
     @staticmethod
     def _places(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
@@ -268,20 +294,14 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             NotReadyError: the model still needs a sum.
             SpecificationError: another kind of learner, a regression model, or not one distinct class a column.
         """
-        plain: Any = learner.head if isinstance(learner, Pipeline) else learner
-        multilabel |= isinstance(plain, PartialLabels)
-        if type(plain) not in (cls._learner_type, *cls._learners_alike) or plain.target_format != LABELS:
-            raise SpecificationError(
-                f"{cls.__name__} takes models of {cls._learner_type.__name__} on class labels, not of this "
-                f"{type(learner).__name__}; use the learner's own estimator, and a regressor for real targets"
-            )
+        plain = cls._closed_form(learner, "class labels", "regressor for real targets")
         n_classes = plain.n_targets
         own = np.arange(n_classes) if classes is None else np.asarray(classes)
         if own.shape != (n_classes,) or len(np.unique(own)) != n_classes:
             raise SpecificationError(f"this model needs {n_classes} distinct classes in a row, not {own.tolist()}")
         check_number(own)
         estimator = cls._adopting(learner, model)
-        estimator.classes_, estimator.multilabel_ = own, multilabel
+        estimator.classes_, estimator.multilabel_ = own, multilabel or isinstance(plain, PartialLabels)
         return estimator
 
     def _weighed(self, rows: ClientRows, classes: NDArray[Any]) -> tuple[ClientRows, int]:
@@ -312,10 +332,6 @@ class Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         tags.classifier_tags.multi_label = self._takes_several
         return tags
 
-    @abstractmethod
-    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> Any:
-        """The closed form that these parameters and rows lead to, for weights that add up to at most ``most``."""
-
 
 def check_number(classes: NDArray[Any]) -> None:
     """Refuse a classifier of fewer than two classes."""
@@ -323,7 +339,68 @@ def check_number(classes: NDArray[Any]) -> None:
         raise SpecificationError(f"a classifier needs at least two classes, not {len(classes)} class")
 
 
-class AFLStatistics(Estimator):
+class Linear(Estimator):
+    """Base class of estimators whose learner is AFL, or is made of the rows of its sum."""
+
+    feature_format: str
+    ridge: float | str
+    clip: bool
+    fit_intercept: bool
+    _further: ClassVar[tuple[str, ...]] = ()
+    """Parameters of the learner that AFL has not."""
+
+    def _learner(self, rows: ClientRows, n_targets: int, target_format: RowFormat, most: int) -> Any:
+        """The learner with room for as many rows as int64 can sum; weights do not depend on that room."""
+        features, lift = rows.features, self._lift(rows.features)
+        n_features = features.shape[1]
+        features = features if lift is None else lift.apply(features).values
+        targets = rows.targets if getattr(self, "target_format", None) == AUTO else None
+        if self.feature_format == AUTO:
+            bits = min(FEATURE_BITS, bits_of_squares(most))
+            feature_format = RowFormat(integer_bits=0, fraction_bits=bits, signed=bool(features.min() < 0))
+            columns = ColumnMap.covering(features, targets, intercept=1)
+            if min(columns.exponents) == -LARGEST_EXPONENT:  # no scale brings these columns near one
+                self._warn_of_coarse_columns(feature_format, columns.features(features)[:, : features.shape[1]])
+        else:
+            feature_format = RowFormat.parse(self.feature_format)
+            if lift is None:
+                self._warn_of_coarse_columns(feature_format, features)
+            flat = ColumnMap.covering(features[:0], targets, intercept=int(feature_format.integer_bits == 0))
+            columns = replace(flat, exponents=(0,) * features.shape[1])
+        if not self.fit_intercept:
+            columns = replace(columns, intercept=None)
+        plain = not (any(columns.exponents) or columns.target_exponents or self.fit_intercept)
+        widest = max(feature_format.magnitude, target_format.magnitude) ** 2
+        chosen = self.ridge == CROSS_VALIDATED
+        if isinstance(self.ridge, str) and not chosen:
+            raise SpecificationError(f"a ridge is a number of at least 0 or {CROSS_VALIDATED}, not {self.ridge!r}")
+        learner = self._learner_type(
+            n_features=n_features,
+            n_targets=n_targets,
+            feature_format=feature_format,
+            target_format=target_format,
+            max_rows=most if chosen else max(most, INT64_MAX // widest),
+            ridge=0.0 if chosen else self.ridge,
+            clip=self.clip,
+            columns=None if plain else columns,
+            lift=lift,
+            **{name: getattr(self, name) for name in self._further},
+        )
+        return Pipeline(head=learner, selection=RidgeCV()) if chosen else learner
+
+    def _lift(self, rows: NDArray[Any]) -> RandomMap | None:
+        """Random features that take the rows' place; None where there are none."""
+        return getattr(self, "lift", None)
+
+    def _warn_of_coarse_columns(self, feature_format: RowFormat, rows: NDArray[Any]) -> None:
+        if coarse := feature_format.coarse_columns(rows):
+            names = getattr(self, "feature_names_in_", range(rows.shape[1]))
+            columns = {str(names[place]): float(np.abs(rows[:, place]).max()) for place in coarse}
+            other = "" if self.feature_format == AUTO else f', or "{AUTO}"'
+            warnings.warn(feature_format.warning(columns, rows.shape[1]) + other, stacklevel=4)
+
+
+class AFLStatistics(Linear):
     """Base class of AFL's classifier and regressor: the exact sums over all rows so far, to which more can be added.
 
     Attributes:
@@ -449,7 +526,7 @@ class AFLClassifier(Classifier, AFLStatistics):
         weighed = ClientRows(rows, self._places(y, stated), _as_weights(sample_weight))
         weighed, unit = self._weighed(weighed, stated)
         if first:
-            self._train(self._learner(rows, len(stated), _most(weighed)), weighed, unit)
+            self._train(self._learner(weighed, len(stated), LABELS, _most(weighed)), weighed, unit)
             self.classes_ = stated
         else:
             self._add(weighed)
@@ -463,9 +540,6 @@ class AFLClassifier(Classifier, AFLStatistics):
             raise SpecificationError("classes differ from those of the first call; call fit to start again with others")
         check_number(stated)
         return stated
-
-    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> AFL | Pipeline:
-        return _afl(self, rows, None, n_classes, LABELS, kind=self._learner_type, most=most, lift=self.lift)
 
 
 class Probabilistic(Classifier):
@@ -497,7 +571,7 @@ class LDAClassifier(Probabilistic, AFLClassifier):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class QDAClassifier(Probabilistic):
+class QDAClassifier(Probabilistic, Linear):
     """Quadratic discriminant analysis: a covariance for each class (``analytic.discriminant``).
 
     Args:
@@ -507,17 +581,13 @@ class QDAClassifier(Probabilistic):
     """
 
     _learner_type = QDA
-    fit_intercept: ClassVar[bool] = True
+    _further = ("shrinkage",)
+    fit_intercept = True
     feature_format: str = AUTO
     ridge: float = 0.0
     shrinkage: float = 0.5
     clip: bool = False
     class_weight: dict[Any, int] | str | None = None
-
-    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> QDA:
-        start: Any = _afl(self, rows, None, n_classes, LABELS, kind=self._learner_type, most=most)
-        found: QDA = replace(start, shrinkage=self.shrinkage)
-        return found
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -536,7 +606,7 @@ class NaiveBayesClassifier(QDAClassifier):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LogisticClassifier(Probabilistic):
+class LogisticClassifier(Probabilistic, Linear):
     """Multinomial logistic regression by softmax rounds from exact sums (``analytic.logistic``).
 
     Args:
@@ -546,6 +616,7 @@ class LogisticClassifier(Probabilistic):
     """
 
     _learner_type = Logistic
+    _further = ("n_rounds", "step", "scale")
     feature_format: str = AUTO
     ridge: float = 0.0
     clip: bool = False
@@ -555,11 +626,6 @@ class LogisticClassifier(Probabilistic):
     n_rounds: int = 5
     step: float | None = None
     scale: float = 10.0
-
-    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> Logistic:
-        start: Any = _afl(self, rows, None, n_classes, LABELS, kind=Logistic, most=most, lift=self.lift)
-        found: Logistic = replace(start, n_rounds=self.n_rounds, step=self.step, scale=self.scale)
-        return found
 
 
 class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
@@ -571,8 +637,6 @@ class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
     target_ndim_: int
     target_format: str
-    _learner_type: ClassVar[type[Any]]
-    _learners_alike: ClassVar[tuple[type[Any], ...]] = ()
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """The model of these rows, as one client's.
@@ -592,12 +656,8 @@ class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         target_format = RowFormat(integer_bits=0, fraction_bits=min(TARGET_BITS, bits_of_squares(most)))
         if self.target_format != AUTO:
             target_format = RowFormat.parse(self.target_format)
-        self._train(self._learner(_counted(weighed), target_format, most), weighed)
+        self._train(self._learner(_counted(weighed), targets.shape[1], target_format, most), weighed)
         return self
-
-    @abstractmethod
-    def _learner(self, rows: ClientRows, target_format: RowFormat, most: int) -> Any:
-        """The closed form that these parameters and rows lead to, for weights that add up to at most ``most``."""
 
     def _validated(self, X: Any, y: Any, *, reset: bool = True) -> tuple[NDArray[Any], NDArray[Any], int]:
         """Rows, targets of shape (n, c), and how many dimensions these had."""
@@ -617,12 +677,7 @@ class Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
             NotReadyError: the model still needs a sum.
             SpecificationError: another kind of learner, or one on class labels.
         """
-        plain: Any = learner.head if isinstance(learner, Pipeline) else learner
-        if type(plain) not in (cls._learner_type, *cls._learners_alike) or plain.target_format == LABELS:
-            raise SpecificationError(
-                f"{cls.__name__} takes models of {cls._learner_type.__name__} on real targets, not of this "
-                f"{type(learner).__name__}; use the learner's own estimator, and a classifier for class labels"
-            )
+        plain = cls._closed_form(learner, "real targets", "classifier for class labels")
         estimator = cls._adopting(learner, model)
         estimator.target_ndim_ = min(plain.n_targets, 2)
         return estimator
@@ -677,12 +732,6 @@ class AFLRegressor(Regressor, AFLStatistics):
     fit_intercept: bool = True
     lift: RandomMap | None = None
 
-    def _learner(self, rows: ClientRows, target_format: RowFormat, most: int) -> AFL | Pipeline:
-        scaled, n_targets = rows.targets if self.target_format == AUTO else None, rows.targets.shape[1]
-        return _afl(
-            self, rows.features, scaled, n_targets, target_format, kind=self._learner_type, most=most, lift=self.lift
-        )
-
     @available_if(_has_formats)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """The model of all rows so far and these, which may have weights as in ``fit``.
@@ -723,10 +772,7 @@ class FedHiPClassifier(AFLClassifier):
             NotReadyError: this is the estimator of a model without its total.
             ValueError: other labels, and what the learner refuses.
         """
-        check_is_fitted(self, "model_")
-        rows, y = validate_data(self, X, y, dtype=REAL, reset=False)
-        own = ClientRows(rows, self._places(y, self.classes_))
-        (model,) = self.learner_.personalise(self.model_, own, [alpha])
+        (model,) = self.learner_.personalise(self.model_, self._known(X, y), [alpha])
         return AFLClassifier.from_model(self.learner_, model, list(self.classes_))
 
 
@@ -770,12 +816,13 @@ class RandomFeaturesParameters(AFLStatistics):
     variance: float = 1.0
     seed: int = 0
     row_bits: int = 16
-    feature_format: ClassVar[str] = AUTO
+    feature_format = AUTO
     ridge: float | str = 0.0
     clip: bool = False
     fit_intercept: bool = True
+    _learner_type = AFL
 
-    def _map(self, rows: NDArray[Any]) -> RandomMap:
+    def _lift(self, rows: NDArray[Any]) -> RandomMap:
         """The map, of entries as fine as the bits allow."""
         bound = float(np.abs(rows).max()) or 1.0 if self.feature_bound == AUTO else self.feature_bound
         own = {name: getattr(self, name) for name in ("n_columns", "activation", "projection", "variance", "seed")}
@@ -809,12 +856,8 @@ class RandomFeaturesClassifier(RandomFeaturesParameters, Classifier):
         ridge, clip, fit_intercept, class_weight: as of ``AFLClassifier``, for random features.
     """
 
-    _learner_type = AFL
     _learners_alike = (PartialLabels,)
     class_weight: dict[Any, int] | str | None = None
-
-    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> AFL | Pipeline:
-        return _afl(self, rows, None, n_classes, LABELS, kind=AFL, most=most, lift=self._map(rows))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -827,17 +870,11 @@ class RandomFeaturesRegressor(RandomFeaturesParameters, Regressor):
         row_bits, ridge, clip, fit_intercept: the same.
     """
 
-    _learner_type = AFL
     target_format: str = AUTO
-
-    def _learner(self, rows: ClientRows, target_format: RowFormat, most: int) -> AFL | Pipeline:
-        scaled, n_targets = rows.targets if self.target_format == AUTO else None, rows.targets.shape[1]
-        lift = self._map(rows.features)
-        return _afl(self, rows.features, scaled, n_targets, target_format, kind=AFL, most=most, lift=lift)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DeepAFLParameters(BaseEstimator):  # type: ignore[misc]
+class DeepAFLParameters(Estimator):
     """Parameters of both DeepAFL's classifier and its regressor."""
 
     feature_bound: float | str = AUTO
@@ -854,12 +891,14 @@ class DeepAFLParameters(BaseEstimator):  # type: ignore[misc]
     headroom_bits: int = 0
     clip: bool = False
 
-    def _deepafl(self, rows: NDArray[Any], n_targets: int, target_format: RowFormat, most: int) -> DeepAFL:
+    _learner_type = DeepAFL
+
+    def _learner(self, rows: ClientRows, n_targets: int, target_format: RowFormat, most: int) -> DeepAFL:
         parameters = self.get_params(deep=False) | {"target_format": target_format}
         parameters.pop("class_weight", None)
         if self.feature_bound == AUTO:
-            parameters["feature_bound"] = float(np.abs(rows).max()) or 1.0
-        return DeepAFL(n_features=rows.shape[1], n_targets=n_targets, max_rows=most, **parameters)
+            parameters["feature_bound"] = float(np.abs(rows.features).max()) or 1.0
+        return DeepAFL(n_features=rows.features.shape[1], n_targets=n_targets, max_rows=most, **parameters)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -884,11 +923,7 @@ class DeepAFLClassifier(DeepAFLParameters, Classifier):
         class_weight: as of ``AFLClassifier``.
     """
 
-    _learner_type = DeepAFL
     class_weight: dict[Any, int] | str | None = None
-
-    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> DeepAFL:
-        return self._deepafl(rows, n_classes, LABELS, most)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -901,15 +936,11 @@ class DeepAFLRegressor(DeepAFLParameters, ScaledRegressor):
         activation, projection, seed, fed_by_first, row_bits, headroom_bits, clip: the same.
     """
 
-    _learner_type = DeepAFL
     target_format: str = AUTO
-
-    def _learner(self, rows: ClientRows, target_format: RowFormat, most: int) -> DeepAFL:
-        return self._deepafl(rows.features, rows.targets.shape[1], target_format, most)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SAFLeParameters(BaseEstimator):  # type: ignore[misc]
+class SAFLeParameters(Estimator):
     """Parameters of both SAFLe's classifier and its regressor."""
 
     thresholds: FixedThresholds | QuantileThresholds | str = AUTO
@@ -919,14 +950,17 @@ class SAFLeParameters(BaseEstimator):  # type: ignore[misc]
     seed: int = 0
     ridge: float = 0.0
 
-    def _safle(self, rows: NDArray[Any], n_targets: int, target_format: RowFormat | None, most: int) -> SAFLe:
-        parameters = self.get_params(deep=False) | {"real_format": target_format}
+    _learner_type = SAFLe
+
+    def _learner(self, rows: ClientRows, n_targets: int, target_format: RowFormat, most: int) -> SAFLe:
+        features = rows.features
+        parameters = self.get_params(deep=False) | {"real_format": None if target_format == LABELS else target_format}
         for name in ("target_format", "class_weight"):
             parameters.pop(name, None)
         if self.thresholds == AUTO:
-            low, high = float(rows.min()), float(rows.max())
+            low, high = float(features.min()), float(features.max())
             parameters["thresholds"] = QuantileThresholds(low=low, high=high if high > low else low + 1.0)
-        return SAFLe(n_features=rows.shape[1], n_classes=n_targets, max_rows=most, **parameters)
+        return SAFLe(n_features=features.shape[1], n_classes=n_targets, max_rows=most, **parameters)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -944,12 +978,8 @@ class SAFLeClassifier(SAFLeParameters, Classifier):
         class_weight: as of ``AFLClassifier``.
     """
 
-    _learner_type = SAFLe
     _takes_several = False
     class_weight: dict[Any, int] | str | None = None
-
-    def _learner(self, rows: NDArray[Any], n_classes: int, most: int) -> SAFLe:
-        return self._safle(rows, n_classes, None, most)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -961,11 +991,7 @@ class SAFLeRegressor(SAFLeParameters, ScaledRegressor):
         thresholds, encoding, n_buckets, group_size, seed, ridge: as of ``SAFLeClassifier``.
     """
 
-    _learner_type = SAFLe
     target_format: str = AUTO
-
-    def _learner(self, rows: ClientRows, target_format: RowFormat, most: int) -> SAFLe:
-        return self._safle(rows.features, rows.targets.shape[1], target_format, most)
 
 
 def _zeros_and_ones(y: NDArray[Any]) -> NDArray[Any]:
@@ -976,12 +1002,6 @@ def _zeros_and_ones(y: NDArray[Any]) -> NDArray[Any]:
             "a row needs a vector"
         )
     return y.astype(np.int64)
-
-
-def _patterns(labels: NDArray[Any]) -> tuple[tuple[int, ...], ...]:
-    """The sets of classes that some of these rows are labelled for."""
-    known = np.unique(labels != UNKNOWN, axis=0)
-    return tuple(tuple(np.flatnonzero(row).tolist()) for row in known if row.any())
 
 
 def _as_weights(sample_weight: Any) -> NDArray[Any] | None:
@@ -1023,70 +1043,6 @@ def _partial(learner: Any, labels: NDArray[Any]) -> PartialLabels:
     if type(learner) is not AFL:
         raise SpecificationError(f"labels of -1 are for afl with a stated ridge, not for {learner.name}: complete them")
     stated = {one.name: getattr(learner, one.name) for one in fields(AFL)}
-    return PartialLabels(**stated, patterns=_patterns(labels))
-
-
-def _warn_of_coarse_columns(estimator: Any, feature_format: RowFormat, rows: NDArray[Any]) -> None:
-    if coarse := feature_format.coarse_columns(rows):
-        names = getattr(estimator, "feature_names_in_", range(rows.shape[1]))
-        columns = {str(names[place]): float(np.abs(rows[:, place]).max()) for place in coarse}
-        other = "" if estimator.feature_format == AUTO else f', or "{AUTO}"'
-        warnings.warn(feature_format.warning(columns, rows.shape[1]) + other, stacklevel=5)
-
-
-def _afl(
-    estimator: Any,
-    rows: NDArray[Any],
-    targets: NDArray[Any] | None,
-    n_targets: int,
-    target_format: RowFormat,
-    *,
-    kind: type[AFL],
-    most: int,
-    lift: RandomMap | None = None,
-) -> AFL | Pipeline:
-    """AFL with room for as many rows as int64 can sum in these formats; weights do not depend on that room.
-
-    Args:
-        estimator: whose parameters these are.
-        rows: the training rows.
-        targets: real targets that are to be scaled; None takes them as they are.
-        n_targets: how many.
-        target_format: of scaled targets.
-        kind: AFL or FedHiP.
-        most: what the rows' weights add up to at most.
-        lift: random features that take the rows' place.
-    """
-    n_features = rows.shape[1]
-    rows = rows if lift is None else lift.apply(rows).values
-    if estimator.feature_format == AUTO:
-        bits = min(FEATURE_BITS, bits_of_squares(most))
-        feature_format = RowFormat(integer_bits=0, fraction_bits=bits, signed=bool(rows.min() < 0))
-        columns = ColumnMap.covering(rows, targets, intercept=1)
-        if min(columns.exponents) == -LARGEST_EXPONENT:  # no scale brings these columns near one
-            _warn_of_coarse_columns(estimator, feature_format, columns.features(rows)[:, : rows.shape[1]])
-    else:
-        feature_format = RowFormat.parse(estimator.feature_format)
-        if lift is None:
-            _warn_of_coarse_columns(estimator, feature_format, rows)
-        flat = ColumnMap.covering(rows[:0], targets, intercept=int(feature_format.integer_bits == 0))
-        columns = replace(flat, exponents=(0,) * rows.shape[1])
-    if not estimator.fit_intercept:
-        columns = replace(columns, intercept=None)
-    plain = not (any(columns.exponents) or columns.target_exponents or estimator.fit_intercept)
-    widest = max(feature_format.magnitude, target_format.magnitude) ** 2
-    chosen = estimator.ridge == CROSS_VALIDATED
-    if isinstance(estimator.ridge, str) and not chosen:
-        raise SpecificationError(f"a ridge is a number of at least 0 or {CROSS_VALIDATED}, not {estimator.ridge!r}")
-    learner = kind(
-        n_features=n_features,
-        n_targets=n_targets,
-        feature_format=feature_format,
-        target_format=target_format,
-        max_rows=most if chosen else max(most, INT64_MAX // widest),
-        ridge=0.0 if chosen else estimator.ridge,
-        clip=estimator.clip,
-        columns=None if plain else columns,
-        lift=lift,
-    )
-    return Pipeline(head=learner, selection=RidgeCV()) if chosen else learner
+    known = np.unique(labels != UNKNOWN, axis=0)
+    patterns = tuple(tuple(np.flatnonzero(row).tolist()) for row in known if row.any())
+    return PartialLabels(**stated, patterns=patterns)

@@ -10,12 +10,11 @@ model's.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from importlib import import_module
-from math import prod
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +24,9 @@ from analytic.intervals import Interval, delong, wilson
 from analytic.learner import RECEIVED, AnalyticLearner, ClientRows, SumSpec, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
 from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat
-from analytic.statistics import INT64_MAX, LABELS, UNKNOWN, IntVector, Statistics, bits_of_squares, check_labels
-from analytic.total_check import checked_count, count_segment, refuse_impossible, too_many_rows
+from analytic.statistics import LABELS, UNKNOWN, Statistics, bits_of_squares, check_labels
+from analytic.tallies import IntArray, Tallies, TallySpec
 from analytic.whole_numbers import settle_whole_numbers
-
-IntArray = NDArray[np.int64]
-Tallies = Mapping[str, IntArray]
-"""What is summed, by name; every array is int64."""
 
 Count = tuple[int, int]
 """How many, and of how many."""
@@ -40,89 +35,6 @@ CONFIDENCE = RowFormat(integer_bits=1, fraction_bits=20, signed=False)
 """In which confidences, 0 to 1, are added up."""
 
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TallySpec:
-    """Named arrays of whole numbers, and the row count behind them.
-
-    Args:
-        shapes: name to shape.
-        bounds: name to the largest absolute value of an entry of the total.
-        max_rows: largest number of rows that all clients together may hold, each of the largest weight.
-        heaviest: largest weight of one row.
-        partitions: arrays whose last axis counts every row once.
-        max_count: largest sum of the weights of all rows; None where rows have none, for ``max_rows``.
-
-    Raises:
-        SpecificationError: a total could leave int64.
-    """
-
-    shapes: Mapping[str, tuple[int, ...]]
-    bounds: Mapping[str, int]
-    max_rows: int
-    heaviest: int = 1
-    partitions: tuple[str, ...] = ()
-    max_count: int | None = None
-
-    def __post_init__(self) -> None:
-        name, bound = max(self.bounds.items(), key=lambda item: item[1])
-        if bound > INT64_MAX:
-            raise SpecificationError(
-                f"the total of {name} over {self._most} rows can reach 2^{bound.bit_length() - 1} and must stay "
-                "below 2^63: allow fewer rows or fewer bits"
-            )
-
-    @property
-    def segments(self) -> tuple[tuple[str, int, int], ...]:
-        """(name, size, bound of the sum) a segment."""
-        arrays = ((name, prod(shape), self.bounds[name]) for name, shape in self.shapes.items())
-        return (*arrays, count_segment(self._most))
-
-    @property
-    def _most(self) -> int:
-        return self.max_rows if self.max_count is None else self.max_count
-
-    def client_bounds(self, max_rows: int) -> tuple[int, ...]:
-        """Largest absolute value of an entry of each segment of one client with so many rows at most."""
-        weight = max_rows * self.heaviest
-        arrays = (-(-self.bounds[name] * weight // self._most) for name in self.shapes)
-        return (*arrays, weight)
-
-    def to_vector(self, statistics: Tallies) -> IntVector:
-        """One contribution, int64, its arrays in the order of ``shapes``.
-
-        Raises:
-            InvalidRowsError: more rows than ``max_rows``, or of more weight than ``max_count``.
-        """
-        count = int(statistics["count"])
-        if count > self._most:
-            raise too_many_rows(count, self._most)
-        return np.concatenate([*(statistics[name].ravel() for name in self.shapes), np.array([count])])
-
-    def from_vector(self, vector: IntVector) -> Tallies:
-        """The arrays that ``to_vector`` wrote, or a sum of such vectors.
-
-        Raises:
-            InvalidRowsError: another size or type, or a count that no total can have.
-        """
-        tallies = {"count": np.array(checked_count(vector, self, self._most))}
-        ends = np.cumsum([size for _, size, _ in self.segments])
-        for (name, shape), part in zip(self.shapes.items(), np.split(vector, ends[:-1]), strict=False):
-            tallies[name] = part.reshape(shape)
-            tallies[name].setflags(write=False)
-        return tallies
-
-    def check_total(self, total: Tallies, survivors: int) -> None:
-        """Refuse a total in which arrays that count every row once do not.
-
-        Raises:
-            ImpossibleTotalError: says which.
-        """
-        count = int(total["count"])
-        lines = ((name, total[name].reshape(-1, self.shapes[name][-1])) for name in self.partitions)
-        broken = (name for name, own in lines if (own < 0).any() or (own.sum(axis=1) != count).any())
-        refuse_impossible((f"{name} that count every row once" for name in broken), count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,14 +49,11 @@ class Evaluation(ABC, Generic[R]):
         max_rows: largest number of rows that all clients together may hold.
     """
 
+    name: ClassVar[str]
+
     learner: AnalyticLearner[Any]
     model: Any = field(metadata=RECEIVED)
     max_rows: int
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The evaluation's name."""
 
     @property
     def n_features(self) -> int:
@@ -502,10 +411,7 @@ class ClassEvaluation(ScoreEvaluation[ClassReport]):
     Labels are 0 to c - 1, and the class of a row is that of its largest score.
     """
 
-    @property
-    def name(self) -> str:
-        """The evaluation's name."""
-        return "evaluation-of-classes"
+    name: ClassVar[str] = "evaluation-of-classes"
 
     @property
     def _outcomes(self) -> tuple[str, tuple[int, ...]]:
@@ -542,10 +448,7 @@ class LabelsEvaluation(ScoreEvaluation[LabelsReport]):
     class whose score is above one half.
     """
 
-    @property
-    def name(self) -> str:
-        """The evaluation's name."""
-        return "evaluation-of-labels"
+    name: ClassVar[str] = "evaluation-of-labels"
 
     @property
     def _outcomes(self) -> tuple[str, tuple[int, ...]]:
@@ -613,13 +516,11 @@ class RegressionReport:
     @property
     def r2(self) -> tuple[float, ...]:
         """1 - sum r^2 / sum (y - mean)^2, exact in the units of both formats and rounded once."""
-        return tuple(self._r2())
-
-    def _r2(self) -> Iterator[float]:
-        f, f_r = self.target_format.fraction_bits, self.residual_format.fraction_bits
+        f, f_r, found = self.target_format.fraction_bits, self.residual_format.fraction_bits, []
         for y, yy, _, rr in self.moments.T.tolist():
             spread = Fraction(yy) - Fraction(y * y, self.n_rows) if self.n_rows else Fraction(0)
-            yield float(1 - Fraction(rr, 4**f_r) / (spread / 4**f)) if spread else float("nan")
+            found.append(float(1 - Fraction(rr, 4**f_r) / (spread / 4**f)) if spread else float("nan"))
+        return tuple(found)
 
     @property
     def mae(self) -> tuple[float, ...]:
@@ -655,6 +556,8 @@ class RegressionEvaluation(Evaluation[RegressionReport]):
         SpecificationError: an incomplete model, no targets or bins, or a sum that could leave int64.
     """
 
+    name: ClassVar[str] = "evaluation-of-targets"
+
     n_targets: int
     target_format: RowFormat
     residual_format: RowFormat | None = None
@@ -668,11 +571,6 @@ class RegressionEvaluation(Evaluation[RegressionReport]):
                 f"an evaluation needs targets, bins and rows, not {self.n_targets}, {self.n_bins} and {self.max_rows}"
             )
         _ = self.spec
-
-    @property
-    def name(self) -> str:
-        """The evaluation's name."""
-        return "evaluation-of-targets"
 
     @property
     def residuals(self) -> RowFormat:

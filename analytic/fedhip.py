@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -73,10 +73,7 @@ class FedHiP(AFL):
         columns: public scales of columns, and whether there is an intercept; the paper has none.
     """
 
-    @property
-    def name(self) -> str:
-        """The learner's name on the command line and in reports."""
-        return "fedhip"
+    name: ClassVar[str] = "fedhip"
 
     def bounded_sums(self, unit: Unit, adjacency: Adjacency) -> tuple[BoundedSum, ...]:
         """AFL's sums, of which clients are given the last one's total."""

@@ -378,18 +378,6 @@ def _gelu(z: FloatMatrix) -> FloatMatrix:
     return found
 
 
-def _leaky_relu(z: FloatMatrix) -> FloatMatrix:
-    return np.where(z > 0, z, 0.01 * z)
-
-
-def _hardswish(z: FloatMatrix) -> FloatMatrix:
-    return z * np.clip(z + 3.0, 0.0, 6.0) / 6.0
-
-
-def _softshrink(z: FloatMatrix) -> FloatMatrix:
-    return z - np.clip(z, -0.5, 0.5)
-
-
 def _rational(function: Callable[[Fraction], Fraction]) -> Callable[[Fraction, int], int]:
     return lambda z, bits: round(function(z) * Fraction(2) ** bits)  # Python rounds ties to the even one
 
@@ -428,14 +416,18 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu": Activation(
         function=lambda z: np.maximum(z, 0.0), nearest=_rational(lambda z: max(z, Fraction(0))), exact=True
     ),
-    "leaky_relu": Activation(function=_leaky_relu, nearest=_rational(lambda z: z if z > 0 else z / 100)),
+    "leaky_relu": Activation(
+        function=lambda z: np.where(z > 0, z, 0.01 * z), nearest=_rational(lambda z: z if z > 0 else z / 100)
+    ),
     "tanh": Activation(function=np.tanh, nearest=_transcendental(lambda z: z.tanh()), ceiling=1.0),
     "sine": Activation(function=np.sin, nearest=_transcendental(lambda z: z.sin()), ceiling=1.0),
     "hardswish": Activation(
-        function=_hardswish, nearest=_rational(lambda z: z * min(max(z + 3, Fraction(0)), Fraction(6)) / 6)
+        function=lambda z: z * np.clip(z + 3.0, 0.0, 6.0) / 6.0,
+        nearest=_rational(lambda z: z * min(max(z + 3, Fraction(0)), Fraction(6)) / 6),
     ),
     "softshrink": Activation(
-        function=_softshrink, nearest=_rational(lambda z: z - min(max(z, Fraction(-1, 2)), Fraction(1, 2)))
+        function=lambda z: z - np.clip(z, -0.5, 0.5),
+        nearest=_rational(lambda z: z - min(max(z, Fraction(-1, 2)), Fraction(1, 2))),
     ),
     "none": Activation(function=lambda z: z.copy(), nearest=_rational(lambda z: z), exact=True),
 }

@@ -43,7 +43,7 @@ def wilson(right: float, of: float, *, n_rows: int | None = None, level: float =
     return (low if right else 0.0), (high if right < of else 1.0)
 
 
-def delong(own: Sequence[int], others: Sequence[int], *, level: float = LEVEL) -> Interval:
+def delong(own: Sequence[int], others: Sequence[int]) -> Interval:
     """Return an interval of the area under a ROC curve of binned scores, by DeLong's variance.
 
     It is Wilson's interval of as many independent pairs of rows as would have that variance: one to three times the
@@ -54,7 +54,6 @@ def delong(own: Sequence[int], others: Sequence[int], *, level: float = LEVEL) -
     Args:
         own: for each bin of the score, ascending, rows of the class.
         others: for each bin all other rows.
-        level: how often such intervals hold the true area.
 
     Source:
         DeLong, DeLong and Clarke-Pearson, Biometrics 44 (1988), for the variance.
@@ -76,7 +75,7 @@ def delong(own: Sequence[int], others: Sequence[int], *, level: float = LEVEL) -
     fewest, most = min(m, n), 3 * min(m, n)
     variance = _variance(own, won, area) / m + _variance(others, lost, area) / n if fewest > 1 else 0.0
     pairs = min(most, max(fewest, area * (1 - area) / variance)) if variance > 0 else fewest
-    return wilson(area * pairs, pairs, level=level)
+    return wilson(area * pairs, pairs)
 
 
 def _variance(rows: Sequence[int], parts: Sequence[float], mean: float) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from analytic.bucketing import Bucketing, Grouping
+from analytic.errors import NotReadyError, SpecificationError
 from analytic.row_format import FloatMatrix
 from analytic.shape_repr import shape_repr
 
@@ -76,6 +77,20 @@ class Lookup:
 
 Layer = Linear | Activated | Rounded | Clipped | Residual | Lookup
 """A layer of a model."""
+
+
+def complete_layers(learner: Any, model: Any, kind: str) -> tuple[Layer, ...]:
+    """Return the layers of a complete model for an export of this kind.
+
+    Raises:
+        NotReadyError: the model still needs a sum.
+        SpecificationError: a learner without layers.
+    """
+    if not isinstance(learner, Layered):
+        raise SpecificationError(f"there is no {kind} for {type(learner).__name__}; build one from its weights")
+    if learner.next_sum(model) is not None:
+        raise NotReadyError(f"a {kind} needs a complete model; this one still needs totals of its clients' statistics")
+    return learner.layers(model)
 
 
 @runtime_checkable

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from analytic.afl import AFL, LinearModel
 from analytic.checked_products import check_product
 from analytic.errors import DivergedError, InvalidRowsError, NotReadyError, SpecificationError
-from analytic.evaluation import TallySpec
 from analytic.integer_maps import EXACT_BITS, FixedRows, scores, softmax
 from analytic.learner import OPTIONAL, ClientRows, SumSpec, canonical_context
 from analytic.model_arrays import ModelFileError, Parts
@@ -37,6 +36,7 @@ from analytic.row_map import CLIPPED_ROWS, RowClip, RowTerms, check_labels_only
 from analytic.sensitivity import Adjacency, BoundedSum, Unit, gradient_sensitivity
 from analytic.shape_repr import shape_html, shape_repr
 from analytic.statistics import LABELS, Statistics, check_labels, one_hot
+from analytic.tallies import TallySpec
 from analytic.whole_numbers import settle_whole_numbers
 
 SAFE_STEP, LONGEST_STEP = 2.0, 64.0
@@ -127,6 +127,8 @@ class Logistic(AFL):
         SpecificationError: a parameter out of range, real targets, fewer than two classes or an RI process.
     """
 
+    name: ClassVar[str] = "logistic"
+
     one_sum: ClassVar[bool] = False
     n_rounds: int = 5
     step: float | None = None
@@ -151,11 +153,6 @@ class Logistic(AFL):
         if not 0 < self.first_share < 1:
             raise SpecificationError(f"the first sum's part lies between 0 and 1, not {self.first_share}")
         _ = self.gradient_spec, self._ball
-
-    @property
-    def name(self) -> str:
-        """The learner's name on the command line and in reports."""
-        return "logistic"
 
     @property
     def gradient_spec(self) -> TallySpec:

@@ -209,8 +209,7 @@ def model_from_bytes(content: bytes, *, source: str = "the model") -> SavedModel
             configuration asks for: a missing or surplus one, another shape or type, NaN or infinity. Or its next sum
             has more than ``MAX_ENTRIES`` numbers.
     """
-    arrays, said = FILE.from_bytes(content, source)
-    description = _stated(said, source)
+    arrays, description = _opened(content, source)
     evaluated = _judged(arrays, source) if description["learner"] in EVALUATIONS else {}
     learner = _learner(description, source, evaluated)
     parts = Parts(arrays, description["conditioning"], source=source)
@@ -244,12 +243,11 @@ def names_in(content: bytes, *, source: str = "the model") -> tuple[str, ...]:
     Raises:
         ModelFileError: they are damaged, or of another version or format.
     """
-    arrays, said = FILE.from_bytes(content, source)
-    name: str = _stated(said, source)["learner"]
+    arrays, description = _opened(content, source)
+    name: str = description["learner"]
     if name not in EVALUATIONS:
         return (name,)
-    _, said = FILE.from_bytes(_judged_file(arrays, source), source)
-    judged: str = _stated(said, source)["learner"]
+    judged: str = _opened(_judged_file(arrays, source), source)[1]["learner"]
     if judged in EVALUATIONS:
         raise ModelFileError(f"{source}: {_NO_EVALUATION}")
     return name, judged
@@ -261,8 +259,7 @@ def learner_in(content: bytes, *, source: str = "the model") -> AnalyticLearner[
     Raises:
         ModelFileError: they are damaged, of another version or format, or of no learner that is known.
     """
-    arrays, said = FILE.from_bytes(content, source)
-    description = _stated(said, source)
+    arrays, description = _opened(content, source)
     evaluated = {}
     if description["learner"] in EVALUATIONS:
         evaluated = {"learner": learner_in(_judged_file(arrays, source), source=source), "model": None}
@@ -500,20 +497,18 @@ def _check_next_sum(learner: Any, model: Any, source: str) -> None:
         )
 
 
-def _stated(description: Mapping[str, Any], source: str) -> Mapping[str, Any]:
-    """The description, if it states what it must."""
+def _opened(content: bytes, source: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """The arrays of a file, and its description, if it states what it must."""
+    arrays, description = FILE.from_bytes(content, source)
+    names = description.get("features", [])
     match description:
         case {
             "learner": str(),
             "configuration": dict(),
             "conditioning": dict(),
             "classes": None | list(),
-        } if _are_names(description.get("features", [])):
-            return description
+        } if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            return arrays, description
     raise ModelFileError(
         f"{source} must state the learner, its configuration, conditioning, classes and arrays; save the model again"
     )
-
-
-def _are_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from math import ldexp
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from analytic.row_format import FloatMatrix
 from analytic.solve.digits import exact_forms
 from analytic.solve.minimum_norm import Solution
 from analytic.statistics import IntVector, Statistics, StatisticsSpec
-from analytic.total_check import checked_count, count_segment, refuse_impossible, too_many_rows
+from analytic.tallies import checked_count, count_segment, refuse_impossible, too_many_rows
 
 DIGITS = 50
 """Decimal digits of logarithms before they are rounded to float64."""
@@ -72,7 +72,7 @@ class MomentsSpec(StatisticsSpec):
         Raises:
             InvalidRowsError: another size or type, or a count that no total can have.
         """
-        count, d = checked_count(vector, self, self.max_rows), self.n_features
+        count, d = checked_count(vector, self.segments, self.max_rows), self.n_features
         return Statistics(gram=np.diag(vector[:d]), cross=vector[d : 2 * d, None].copy(), count=count)
 
     def check_total(self, total: Statistics, survivors: int) -> None:
@@ -84,8 +84,7 @@ class MomentsSpec(StatisticsSpec):
         Raises:
             ImpossibleTotalError: says what it would need.
         """
-        own = total.with_diagonal(-survivors * self.diagonal_each) if self.diagonal_each else total
-        refuse_impossible(self._broken(own), total.count)
+        refuse_impossible(self._broken(total.with_diagonal(-survivors * self.diagonal_each)), total.count)
 
     def _broken(self, total: Statistics) -> Iterator[str]:
         n, most = total.count, self.feature_format.magnitude
@@ -113,12 +112,9 @@ class NaiveBayes(QDA):
         shrinkage: lambda, 0 to 1; 0 is naive Bayes, 1 has one variance a column for all classes.
     """
 
-    shrinkage: float = 0.01
+    name: ClassVar[str] = "naive-bayes"
 
-    @property
-    def name(self) -> str:
-        """The learner's name on the command line and in reports."""
-        return "naive-bayes"
+    shrinkage: float = 0.01
 
     @property
     def _class_spec(self) -> MomentsSpec:

@@ -56,9 +56,39 @@ class NoisySolver:
     def solve(
         self, gram: FloatMatrix, cross: FloatMatrix, *, survivors: int, fraction_bits: int, ridge: float
     ) -> Solution:
-        """The weights of ``solve_noisy`` for the noise that so many survivors' total holds."""
+        """Weights from noisy statistics: W = (G_s + lambda I)^-1 H.
+
+        The Gram is symmetrised and its eigenvalues are ``shrunk``; lambda is ``factor`` R plus ``ridge``.
+
+        Args:
+            gram: noisy G, shape (d, d).
+            cross: noisy H, shape (d, c).
+            survivors: clients in the total: more than promised bring more noise.
+            fraction_bits: f of the rows' lattice.
+            ridge: what the solve would have without noise.
+
+        Raises:
+            InvalidRowsError: shapes that disagree, NaN or infinity.
+            NotPositiveDefiniteError: neither noise nor ridge, and a Gram without full rank.
+        """
+        gram, cross = _checked(gram, cross)
         sigma = self.realised(survivors, fraction_bits=fraction_bits)
-        return solve_noisy(gram, cross, sigma_gram=sigma, factor=self.factor, ridge=ridge)
+        radius = noise_ridge(sigma, len(gram))
+        penalty = noise_ridge(sigma, len(gram), factor=self.factor) + ridge
+        with one_blas_thread():
+            values, vectors = scipy.linalg.eigh((gram + gram.T) / 2.0)
+            shifted = shrunk(values, radius) + penalty
+            if shifted.min(initial=math.inf) <= 0:
+                raise NotPositiveDefiniteError(
+                    "a Gram without full rank needs a ridge above 0, and without noise none follows from it; set one"
+                )
+            weights = vectors @ ((vectors.T @ cross) / shifted[:, None])
+        return Solution(
+            weights=np.ascontiguousarray(weights),
+            method="shrunk eigenvalues",
+            rank=int(np.count_nonzero(values > radius)),
+            reciprocal_condition=float(shifted.min() / shifted.max()),
+        )
 
     def cleaned(self, gram: FloatMatrix, *, survivors: int, fraction_bits: int) -> FloatMatrix:
         """A noisy Gram with its eigenvalues shrunk (``shrunk``) and the noise's own ridge added to them."""
@@ -99,43 +129,6 @@ def shrunk(values: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
     """
     outside = np.sqrt(np.maximum(np.square(values) - radius**2, 0.0))
     return np.where(values > radius, (values + outside) / 2.0, radius / 2.0)
-
-
-def solve_noisy(
-    gram: FloatMatrix, cross: FloatMatrix, *, sigma_gram: float, factor: float = 0.35, ridge: float = 0.0
-) -> Solution:
-    """Weights from noisy statistics: W = (G_s + lambda I)^-1 H.
-
-    The Gram is symmetrised and its eigenvalues are ``shrunk``; lambda is ``factor`` R plus ``ridge``.
-
-    Args:
-        gram: noisy G, shape (d, d).
-        cross: noisy H, shape (d, c).
-        sigma_gram: standard deviation of the noise on the Gram's diagonal that was *realised*: more survivors than
-            promised bring more noise.
-        factor: multiple of the noise's operator norm.
-        ridge: what the solve would have without noise.
-
-    Raises:
-        InvalidRowsError: shapes that disagree, NaN or infinity.
-        NotPositiveDefiniteError: neither noise nor ridge, and a Gram without full rank.
-    """
-    gram, cross = _checked(gram, cross)
-    penalty = noise_ridge(sigma_gram, len(gram), factor=factor) + ridge
-    with one_blas_thread():
-        values, vectors = scipy.linalg.eigh((gram + gram.T) / 2.0)
-        shifted = shrunk(values, noise_ridge(sigma_gram, len(gram))) + penalty
-        if shifted.min(initial=math.inf) <= 0:
-            raise NotPositiveDefiniteError(
-                "a Gram without full rank needs a ridge above 0, and without noise none follows from it; set one"
-            )
-        weights = vectors @ ((vectors.T @ cross) / shifted[:, None])
-    return Solution(
-        weights=np.ascontiguousarray(weights),
-        method="shrunk eigenvalues",
-        rank=int(np.count_nonzero(values > noise_ridge(sigma_gram, len(gram)))),
-        reciprocal_condition=float(shifted.min() / shifted.max()),
-    )
 
 
 def noise_drowns(*, n_rows: int, row_norm: float, sigma_gram: float, n_features: int) -> bool:

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.bucketing import Encoding
-from analytic.errors import AnalyticError, NotReadyError, SpecificationError
-from analytic.layers import Activated, Clipped, Layer, Layered, Linear, Lookup, Residual, Rounded
+from analytic.errors import AnalyticError, SpecificationError
+from analytic.layers import Activated, Clipped, Layer, Layered, Linear, Lookup, Residual, Rounded, complete_layers
 
 __all__ = ["OnnxMissingError", "to_onnx"]
 
@@ -41,12 +41,8 @@ def to_onnx(learner: Layered, model: Any) -> bytes:
         NotReadyError: the model still needs a sum.
         SpecificationError: a learner without layers, or with one that has no graph.
     """
-    if not isinstance(learner, Layered):
-        raise SpecificationError(f"there is no graph for {type(learner).__name__}; build one from its weights")
-    if learner.next_sum(model) is not None:
-        raise NotReadyError("a graph needs a complete model; this one still needs totals of its clients' statistics")
-    graph = _Graph()
-    graph.name(graph.stack(learner.layers(model), "features"), "scores")
+    layers, graph = complete_layers(learner, model, "graph"), _Graph()
+    graph.name(graph.stack(layers, "features"), "scores")
     return graph.to_bytes()
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from analytic.afl import AFL, LinearModel
 from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.learner import ClientRows, refuse_weights
-from analytic.parts import PartsSpec, PatternsSpec, together
+from analytic.parts import PartsSpec, together
 from analytic.row_map import RowTerms
 from analytic.statistics import LABELS, UNKNOWN, Statistics
 
@@ -65,12 +65,12 @@ class PartialLabels(AFL):
         return "partial-afl" if self.lift is None else "partial-random"
 
     @property
-    def patterns_spec(self) -> PatternsSpec:
+    def patterns_spec(self) -> PartsSpec:
         """The one sum."""
         parts = (replace(self.spec, n_targets=len(pattern)) for pattern in self.patterns)
-        return PatternsSpec(parts=PartsSpec(parts=tuple(parts)))
+        return PartsSpec(parts=tuple(parts), counts_sites=True)
 
-    def next_sum(self, model: LinearModel) -> PatternsSpec | None:
+    def next_sum(self, model: LinearModel) -> PartsSpec | None:
         """The statistics, then nothing more."""
         return self.patterns_spec if model.solution is None else None
 

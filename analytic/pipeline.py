@@ -199,11 +199,12 @@ class Pipeline:
         path = None if model.choice is None else model.choice.path
         return head if path is None else replace(head, ridge=path.choice)
 
-    @property
-    def _selection(self) -> RidgeCV:
-        """The choice, of penalties in the units of the sum."""
+    def _chosen(self, model: PipelineModel) -> tuple[RidgeCV, Choice]:
+        """The selection, of penalties in the units of the sum, and what it knows so far."""
         assert self.selection is not None
-        return self.selection if self.weights is None else self.selection.over(self.weights.denominator)
+        assert model.choice is not None
+        selection = self.selection if self.weights is None else self.selection.over(self.weights.denominator)
+        return selection, model.choice
 
     def next_sum(self, model: PipelineModel) -> SumSpec[Any] | None:
         """The first sum that a slot still needs, of weighted rows where they weigh; None where all is known."""
@@ -220,8 +221,8 @@ class Pipeline:
             return spec
         head = self.fitted_head(model)
         if model.head is None:
-            assert model.choice is not None
-            return self._selection.next_sum(model.choice, head)
+            selection, choice = self._chosen(model)
+            return selection.next_sum(choice, head)
         found: SumSpec[Any] | None = head.next_sum(model.head)
         return found
 
@@ -238,7 +239,8 @@ class Pipeline:
         if self._awaits_classes(model):
             return self.weights.class_counts(rows, self.head)
         weights = self.weights_of(model, rows)
-        total = self._weighted(rows, weights, self._own_sum(model), lambda part: self._contribution(model, part))
+        own: Any = self._own_sum(model)
+        total = weighted_sum(rows, weights, own, lambda part: self._contribution(model, part), self.max_rows)
         return self.weights.squares_of(rows, weights, self.head), total
 
     def weights_of(self, model: PipelineModel, rows: ClientRows) -> IntVector:
@@ -250,19 +252,14 @@ class Pipeline:
         """
         return (self.weights or Weights()).of(rows, model.class_weights, self.n_targets)
 
-    def _weighted(
-        self, rows: ClientRows, weights: IntVector, spec: Any, contribution: Callable[[ClientRows], Any]
-    ) -> Any:
-        return weighted_sum(rows, weights, spec, contribution, self.max_rows)
-
     def _contribution(self, model: PipelineModel, rows: ClientRows) -> Any:
         """The contribution of rows that count once each."""
         if self.scaler is not None and self._scaler_sum(model) is not None:
             return self.scaler.client_statistics(model.columns, rows, self.head)
         head, mapped = self.fitted_head(model), self.mapped(model, rows)
         if model.head is None:
-            assert model.choice is not None
-            return self._selection.client_statistics(model.choice, mapped, head)
+            selection, choice = self._chosen(model)
+            return selection.client_statistics(choice, mapped, head)
         return head.client_statistics(model.head, mapped)
 
     def mapped(self, model: PipelineModel, rows: ClientRows) -> ClientRows:
@@ -298,8 +295,8 @@ class Pipeline:
         head = self.fitted_head(model)
         if model.head is not None:
             return replace(model, head=head.update(model.head, total, survivors))
-        assert model.choice is not None
-        choice = self._selection.update(model.choice, total, head)
+        selection, choice = self._chosen(model)
+        choice = selection.update(choice, total, head)
         model = replace(model, choice=choice)
         if choice.path is None:
             return model
@@ -330,8 +327,8 @@ class Pipeline:
         if self.scaler is not None and self._scaler_sum(model) is not None:
             return self.scaler.exact_total(model.columns, total)
         if model.head is None:
-            assert model.choice is not None
-            return self._selection.exact_total(model.choice, total)
+            selection, choice = self._chosen(model)
+            return selection.exact_total(choice, total)
         found: Statistics | tuple[Statistics, ...] | IntVector | None = self.fitted_head(model).exact_total(
             model.head, total, survivors
         )
@@ -368,11 +365,16 @@ class Pipeline:
             NotReadyError: columns are still to be agreed on.
             SpecificationError: no scaler.
         """
+        scaler, columns = self._agreed(model)
+        return scaler.map(columns, self.head)
+
+    def _agreed(self, model: PipelineModel) -> tuple[Scaler, Columns]:
+        """The scaler, and what is agreed of columns."""
         if self.scaler is None:
             raise SpecificationError(f"{self.name} takes columns as they are: it has no scaler")
         if model.columns is None:
             raise NotReadyError("this model still needs the sum that its columns are agreed by")
-        return self.scaler.map(model.columns, self.head)
+        return self.scaler, model.columns
 
     def losses(self, model: PipelineModel) -> tuple[float, ...]:
         """By how much an entry of each column moves at most (``Scaler.losses``).
@@ -380,10 +382,8 @@ class Pipeline:
         Raises:
             NotReadyError, SpecificationError: see ``column_map``.
         """
-        _ = self.column_map(model)
-        assert self.scaler is not None
-        assert model.columns is not None
-        return self.scaler.losses(model.columns, self.head)
+        scaler, columns = self._agreed(model)
+        return scaler.losses(columns, self.head)
 
     def evaluation_format(self, model: PipelineModel) -> RowFormat:
         """The format in which real targets are judged: the stated one, or that of the agreed size.
@@ -394,9 +394,8 @@ class Pipeline:
         """
         if self.scaler is None:
             return self.target_format
-        _ = self.column_map(model)
-        assert model.columns is not None
-        return self.scaler.evaluation_format(model.columns, self.head)
+        scaler, columns = self._agreed(model)
+        return scaler.evaluation_format(columns, self.head)
 
     def settled(self, model: PipelineModel) -> tuple[Any, Any]:
         """The closed form of rows as they are, with its model: what personalises, exports and is stored alone.
@@ -424,7 +423,7 @@ class Pipeline:
             refuse_weights(rows)
         learner, _ = self.settled(model)
         weights = self.weights_of(model, rows)
-        found: Statistics = self._weighted(rows, weights, learner.spec, learner.own_statistics)
+        found: Statistics = weighted_sum(rows, weights, learner.spec, learner.own_statistics, self.max_rows)
         return found
 
     def personalise(self, model: PipelineModel, rows: ClientRows, alphas: Sequence[float]) -> list[PipelineModel]:
@@ -505,7 +504,8 @@ class Pipeline:
         if model.columns is not None:
             parts.arrays |= model.columns.arrays
         if model.choice is not None:
-            self._selection.take_apart(model.choice, parts, head)
+            selection, choice = self._chosen(model)
+            selection.take_apart(choice, parts, head)
         if self.weights is not None and self.weights.is_balanced and model.class_weights:
             parts.arrays["class_weights"] = np.array(model.class_weights, dtype=np.int64)
         return parts
@@ -523,9 +523,10 @@ class Pipeline:
             if self._scaler_sum(model) is not None:
                 return model
         if self.selection is not None:
-            model = replace(model, choice=self._selection.put_together(parts, self.fitted_head(model)))
-            assert model.choice is not None
-            if model.choice.path is None:
+            selection, _ = self._chosen(model)
+            choice = selection.put_together(parts, self.fitted_head(model))
+            model = replace(model, choice=choice)
+            if choice.path is None:
                 return model
         return replace(model, head=self.fitted_head(model).put_together(parts))
 

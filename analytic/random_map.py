@@ -67,7 +67,7 @@ class RandomMap:
         settle_whole_numbers(self, "n_features", "n_columns", "fraction_bits", "seed")
         if not (math.isfinite(self.feature_bound) and self.feature_bound > 0):
             raise SpecificationError(f"feature_bound must be a finite number > 0, not {self.feature_bound}")
-        if self.limit is not None and not (self.limit > 0 and self._on_lattice(self.limit)):
+        if self.limit is not None and not (self.limit > 0 and math.ldexp(self.limit, self.fraction_bits).is_integer()):
             raise SpecificationError(
                 f"random features end at a positive multiple of their unit, 2^-{self.fraction_bits}, not {self.limit}"
             )
@@ -140,9 +140,6 @@ class RandomMap:
         """The map as layers, which round no rows in between."""
         ends = () if self.limit is None else (Clipped(-self.limit, self.limit),)
         return Linear(self.matrix.values, self.matrix.biases), Activated(self.activation), *ends
-
-    def _on_lattice(self, number: float) -> bool:
-        return math.ldexp(number, self.fraction_bits).is_integer()
 
     @property
     def _own_bits(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,6 @@ from analytic.bucketing import (
     Encoding,
     FixedThresholds,
     Grouping,
-    Histograms,
-    HistogramSpec,
     QuantileThresholds,
 )
 from analytic.counts import MAX_CELLS, Counts, CountSpec, gram_gib, too_many_cells
@@ -38,6 +36,7 @@ from analytic.solve.digits import Digits as Exact
 from analytic.solve.digits import digit_bits
 from analytic.solve.minimum_norm import Solution, solve_ridge
 from analytic.statistics import LABELS, IntVector, Statistics
+from analytic.tallies import Tallies, TallySpec
 from analytic.whole_numbers import settle_whole_numbers
 
 
@@ -89,6 +88,8 @@ class SAFLe:
         solver: what knows the noise of the total; None takes it for exact.
     """
 
+    name: ClassVar[str] = "safle"
+
     n_features: int
     n_classes: int
     max_rows: int
@@ -129,15 +130,8 @@ class SAFLe:
         if self.row_map is None and self.solver is not None:
             raise SpecificationError("a solver that knows noise needs the map of the private form")
         _ = self.spec
-        model = self.init()
-        if isinstance(self.thresholds, QuantileThresholds) and model.thresholds is None:
-            empty = Histograms(counts=np.zeros((1, self.thresholds.n_bins), dtype=np.int64), count=0)
-            self.thresholds.table(empty, self.bucketing.n_thresholds)
-
-    @property
-    def name(self) -> str:
-        """The learner's name on the command line and in reports."""
-        return "safle"
+        if (grid := self._grid(self.init())) is not None:
+            _ = grid.table(grid.histograms(np.zeros((0, 1)), 1), self.bucketing.n_thresholds)
 
     @property
     def n_targets(self) -> int:
@@ -180,22 +174,25 @@ class SAFLe:
             return SAFLeModel()
         return SAFLeModel(thresholds=self.thresholds.table(self.n_features, self.bucketing.n_thresholds))
 
-    def next_sum(self, model: SAFLeModel) -> HistogramSpec | CountSpec | None:
+    def _grid(self, model: SAFLeModel) -> QuantileThresholds | None:
+        """The grid of the histograms that are still to be summed; None where thresholds are known."""
+        return self.thresholds if model.thresholds is None and isinstance(self.thresholds, QuantileThresholds) else None
+
+    def next_sum(self, model: SAFLeModel) -> TallySpec | CountSpec | None:
         """Histograms if the thresholds are not known yet, then the counts, then nothing more."""
-        if model.thresholds is None and isinstance(self.thresholds, QuantileThresholds):
-            return HistogramSpec(n_features=self.n_features, grid=self.thresholds, max_rows=self.max_rows)
+        if (grid := self._grid(model)) is not None:
+            return grid.spec(self.n_features, self.max_rows)
         return self.spec if model.solution is None else None
 
-    def client_statistics(self, model: SAFLeModel, rows: ClientRows) -> Histograms | Counts:
+    def client_statistics(self, model: SAFLeModel, rows: ClientRows) -> Tallies | Counts:
         """Local stage: the histograms of the features, or Phi_k^T Phi_k + gamma I and Phi_k^T Y_k (eq. 14, 15)."""
-        spec = self.next_sum(model)
         refuse_weights(rows)
-        if isinstance(spec, HistogramSpec):
-            return spec.of_rows(rows.features)
+        if (grid := self._grid(model)) is not None:
+            return grid.histograms(rows.features, self.n_features)
         counts = Counts.from_blocks(self.spec, self._blocks(model, rows)).with_diagonal(self.ri_gamma)
         return counts if self.row_map is None else counts.on_lattice(self.spec.fraction_bits)
 
-    def update(self, model: SAFLeModel, total: Histograms | Counts, survivors: int) -> SAFLeModel:
+    def update(self, model: SAFLeModel, total: Tallies | Counts, survivors: int) -> SAFLeModel:
         """Thresholds from a total of histograms; weights from one of counts, K gamma I taken off exactly (eq. 18).
 
         Raises:
@@ -203,7 +200,7 @@ class SAFLe:
                 total of a bounded learner without a solver.
             SpecificationError: a total of histograms where thresholds are fixed.
         """
-        if isinstance(total, Histograms):
+        if not isinstance(total, Counts):
             if not isinstance(self.thresholds, QuantileThresholds):
                 raise SpecificationError("fixed thresholds need no histograms; a total of them came")
             return SAFLeModel(thresholds=self.thresholds.table(total, self.bucketing.n_thresholds))
@@ -227,8 +224,9 @@ class SAFLe:
         Without cells that no row has. Each group's cells add up to one in every row: so one cell of each group but the
         first, the most frequent, follows from the others and is left out, and labels say the rows of each class.
         """
-        if isinstance(total, Histograms):
-            return total.counts.ravel()
+        if not isinstance(total, Counts):
+            histograms: IntVector = total["histograms"].ravel()
+            return histograms
         if self.row_map is not None:
             return None
         counts = ri_taken_off(total, survivors, units=self.ri_gamma, max_clients=self.max_clients)

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from analytic.afl import AFL
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
-from analytic.evaluation import Tallies, TallySpec
 from analytic.learner import ClientRows
 from analytic.model_arrays import Parts
 from analytic.row_format import FEWEST_BITS, MAX_BITS, ColumnMap, FloatMatrix, RowFormat
 from analytic.statistics import LABELS, IntVector, Statistics, bits_of_squares
+from analytic.tallies import Tallies, TallySpec
 from analytic.whole_numbers import settle_whole_numbers
 
 LOWEST, HIGHEST = -64, 64

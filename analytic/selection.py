@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from analytic.afl import AFL, in_digits
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
-from analytic.evaluation import Tallies, TallySpec
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, SumSpec
 from analytic.model_arrays import Parts
 from analytic.parts import PartsSpec, together
 from analytic.shape_repr import shape_repr
 from analytic.statistics import LABELS, Statistics, check_labels
+from analytic.tallies import Tallies, TallySpec
 from analytic.total_error import squared_errors
 from analytic.validation_path import Path, Rule
 from analytic.whole_numbers import settle_whole_numbers

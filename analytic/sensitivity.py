@@ -74,14 +74,6 @@ class Sensitivity(Protocol):
         ...
 
 
-class StatisticsSensitivity(Protocol):
-    """Sensitivity of a Gram and a cross-correlation."""
-
-    def rho(self, gram_variance: int, cross_variance: int) -> Fraction:
-        """The exact zCDP cost of a release with these variances (on the Gram's diagonal; half of it off it)."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BoundedSum:
     """One sum of a learner whose rows are bounded, as who prices its noise sees it.
@@ -140,7 +132,7 @@ class RecordSensitivity:
             )
 
     def rho(self, gram_variance: int, cross_variance: int) -> Fraction:
-        """The exact zCDP cost."""
+        """The exact zCDP cost with these variances (on the Gram's diagonal; half of it off it)."""
         x2, y2 = self.squared_features, self.squared_targets
         if self.adjacency == "add-remove":
             return Fraction(x2**2, 2 * gram_variance) + Fraction(x2 * y2, 2 * cross_variance)
@@ -239,7 +231,9 @@ def gradient_sensitivity(feature_norm: int, residual_norm: int, adjacency: Adjac
     return VectorSensitivity(squared=times * (feature_norm * residual_norm) ** 2)
 
 
-def scales_for(sensitivity: StatisticsSensitivity, rho: Fraction, *, cross_to_gram: Fraction) -> NoiseScales:
+def scales_for(
+    sensitivity: RecordSensitivity | ClientSensitivity, rho: Fraction, *, cross_to_gram: Fraction
+) -> NoiseScales:
     """The least noise of a given shape that costs at most ``rho``.
 
     Args:

@@ -14,9 +14,10 @@ from analytic.checked_products import GramSum, check_product, digit_product
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import MAX_BITS, FloatMatrix, RowFormat, refuse_mask
 from analytic.shape_repr import shape_repr
-from analytic.total_check import check_statistics, checked_count, count_segment, too_many_rows
+from analytic.tallies import checked_count, count_segment, too_many_rows
+from analytic.total_check import check_statistics
 from analytic.triangles import SQUARE, mirrored, symmetric, to_integers, write_triangle
-from analytic.whole_numbers import settle_whole_numbers
+from analytic.whole_numbers import INT64_MAX, settle_whole_numbers
 
 IntMatrix = NDArray[np.int64]
 IntVector = NDArray[np.int64]
@@ -24,7 +25,6 @@ IntVector = NDArray[np.int64]
 LABELS = RowFormat(integer_bits=1, fraction_bits=0, signed=False)
 """The format of one-hot labels: they are integers already."""
 
-INT64_MAX = 2**63 - 1
 EXACT_FLOAT64 = 2**53
 UNKNOWN = -1
 """The entry of a target row for a class that the row says nothing of; 0 says no and 1 says yes."""
@@ -175,7 +175,7 @@ class StatisticsSpec:
             InvalidRowsError: another size or type, or a count that no total can have.
         """
         d, c = self.n_features, self.n_targets
-        count = checked_count(vector, self, self.max_rows)
+        count = checked_count(vector, self.segments, self.max_rows)
         gram, cross, *targets, _ = self._split(vector)
         return Statistics(
             gram=symmetric(gram, d),
@@ -191,7 +191,7 @@ class StatisticsSpec:
         Raises:
             ImpossibleTotalError: says what it would need.
         """
-        check_statistics(total.with_diagonal(-survivors * self.diagonal_each) if self.diagonal_each else total, self)
+        check_statistics(total.with_diagonal(-survivors * self.diagonal_each), self)
 
     def class_rows(self, total: Statistics) -> IntVector | None:
         """The rows of each class; None of real targets, and where nobody counts them."""

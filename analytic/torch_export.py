@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analytic.bucketing import Encoding
-from analytic.errors import AnalyticError, NotReadyError, SpecificationError
-from analytic.layers import Activated, Clipped, Layer, Layered, Linear, Lookup, Residual, Rounded
+from analytic.errors import AnalyticError, SpecificationError
+from analytic.layers import Activated, Clipped, Layer, Layered, Linear, Lookup, Residual, Rounded, complete_layers
 from analytic.row_format import FloatMatrix
 
 if TYPE_CHECKING:
@@ -63,13 +63,9 @@ def to_torch(learner: Layered, model: Any, *, precision: Precision = "float64") 
         NotReadyError: the model still needs a sum.
         SpecificationError: a learner without layers, or an unknown precision.
     """
-    if not isinstance(learner, Layered):
-        raise SpecificationError(f"there is no module for {type(learner).__name__}; build one from its weights")
     if precision not in get_args(Precision):
         raise SpecificationError(f"a precision is {' or '.join(get_args(Precision))}, not {precision!r}")
-    if learner.next_sum(model) is not None:
-        raise NotReadyError("a module needs a complete model; this one still needs totals of its clients' statistics")
-    return _stack(learner.layers(model), getattr(_torch(), precision))
+    return _stack(complete_layers(learner, model, "module"), getattr(_torch(), precision))
 
 
 def _torch() -> Any:

@@ -8,13 +8,12 @@ or exact integers decide.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from analytic.errors import ImpossibleTotalError, InvalidRowsError, SpecificationError
 from analytic.solve.certified import (
     IndefiniteError,
     System,
@@ -26,68 +25,19 @@ from analytic.solve.certified import (
 )
 from analytic.solve.digits import Digits, FloatMatrix, digit_bits
 from analytic.solve.minimum_norm import rank_guess
+from analytic.tallies import IntVector, refuse_impossible
 
 if TYPE_CHECKING:
     from analytic.statistics import Statistics, StatisticsSpec
 
 IntMatrix = NDArray[np.int64]
-IntVector = NDArray[np.int64]
 
-COUNT_ROOM = 2**62
-"""The bound of a row count in every sum, far above what any cohort holds."""
 EXACT_SIZE = 256
 """Up to here a matrix that float64 leaves open is decided in exact integers: below a second."""
 LIFT = 2.0**-40
 """Addition to a diagonal near one, times d, so that a singular Gram has a Cholesky factor in float64."""
 WITNESS_BITS = 40
 """Bits of the largest entry of a vector that is tried in exact integers."""
-
-
-class Segmented(Protocol):
-    """A public shape whose vector ends in the row count."""
-
-    @property
-    def segments(self) -> tuple[tuple[str, int, int], ...]:
-        """(name, size, bound of the sum) a segment."""
-        ...
-
-
-def count_segment(max_rows: int) -> tuple[str, int, int]:
-    """The segment of the row count: wide enough that it cannot wrap around, whatever the cohort does.
-
-    All other bounds follow from ``max_rows`` rows in all. A cohort that holds more could leave them and wrap; its
-    count then says so, and ``from_vector`` refuses the total.
-
-    Raises:
-        SpecificationError: so many rows that a million clients' counts could leave int64.
-    """
-    if max_rows > COUNT_ROOM >> 20:
-        raise SpecificationError(f"max_rows must be at most 2^42, not {max_rows}")
-    return ("count", 1, COUNT_ROOM)
-
-
-def checked_count(vector: IntVector, spec: Segmented, max_rows: int) -> int:
-    """Return the row count at the end of a vector or of a total.
-
-    Raises:
-        InvalidRowsError: another size or type than the segments say, or a count that no total can have.
-    """
-    size = sum(size for _, size, _ in spec.segments)
-    if vector.dtype != np.int64 or vector.shape != (size,):
-        raise InvalidRowsError(
-            f"this sum needs an int64 vector of shape ({size},), not {vector.dtype} of shape {vector.shape}"
-        )
-    if not 0 <= vector[-1] <= max_rows:
-        raise InvalidRowsError(f"a total of {int(vector[-1])} rows is outside 0 to {max_rows}")
-    return int(vector[-1])
-
-
-def too_many_rows(count: int, max_rows: int) -> InvalidRowsError:
-    """Return the error for more rows than the specification sized its sum for."""
-    return InvalidRowsError(
-        f"{count} rows are more than the {max_rows} that the specification allows for all clients together; "
-        "agree on a larger max_rows or use fewer rows"
-    )
 
 
 def check_statistics(total: Statistics, spec: StatisticsSpec) -> None:
@@ -102,21 +52,6 @@ def check_statistics(total: Statistics, spec: StatisticsSpec) -> None:
         ImpossibleTotalError: names the first condition that fails, and no number of the total but its rows.
     """
     refuse_impossible(_broken(total, spec), total.count)
-
-
-def refuse_impossible(broken: Iterator[str], count: int) -> None:
-    """Raise where a condition is broken.
-
-    Raises:
-        ImpossibleTotalError: names the first one.
-    """
-    if (first := next(broken, None)) is not None:
-        raise ImpossibleTotalError(
-            f"a total of {count} rows needs {first}, and this one does not have that: no rows add up to it, and no "
-            "model is made. A client sent something else than statistics of its rows, or a key holder another total. "
-            "Have each site check its rows and version; do not sum again without one site, since the difference of "
-            "two totals would be that site"
-        )
 
 
 def _broken(total: Statistics, spec: StatisticsSpec) -> Iterator[str]:
@@ -232,7 +167,10 @@ def exceeding_columns(matrix: IntMatrix, columns: IntMatrix, squares: list[int])
     wanted = np.einsum("dc,dc->c", scaled, found)
     suspects = np.flatnonzero(wanted > np.array(squares, dtype=np.float64) * (1 + 1e-9))
     return sum(
-        _is_negative(_bordered(matrix, columns[:, place], squares[place]), np.append(scale * found[:, place], -1.0))
+        _is_negative(
+            np.block([[matrix, columns[:, [place]]], [columns[:, place], np.array([squares[place]])]]),
+            np.append(scale * found[:, place], -1.0),
+        )
         for place in suspects
     )
 
@@ -258,10 +196,6 @@ def _is_semidefinite_exactly(matrix: IntMatrix) -> bool:
     except UndecidedError:
         pass
     return True
-
-
-def _bordered(matrix: IntMatrix, column: NDArray[np.int64], square: int) -> IntMatrix:
-    return np.block([[matrix, column[:, None]], [column[None], np.array([[square]])]])
 
 
 def _is_negative(matrix: IntMatrix, vector: NDArray[np.float64]) -> bool:

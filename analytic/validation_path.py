@@ -61,7 +61,8 @@ class Path:
         ]
         best = max(place for place, mean in enumerate(means) if mean == min(means))
         within = [best] if rule is Rule.LEAST else range(best, len(means))
-        chosen = max(place for place in within if _is_within(means[place] - means[best], variances[best]))
+        distances = {place: means[place] - means[best] for place in within}
+        chosen = max(place for place, far in distances.items() if far <= 0 or far**2 <= variances[best])
         errors = [[float(e / n) if n else math.nan for e, n in zip(own, rows, strict=True)] for own in sums]
         return cls(
             values=tuple(values),
@@ -80,7 +81,3 @@ class Path:
     def of_one(self, denominator: int) -> Self:
         """Return the path of sums that count everything once; these count it ``denominator`` times, a power of two."""
         return replace(self, values=tuple(value / denominator for value in self.values))
-
-
-def _is_within(distance: Fraction, variance: Fraction) -> bool:
-    return distance <= 0 or distance**2 <= variance

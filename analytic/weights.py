@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from analytic.counts import CountSpec
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
-from analytic.evaluation import TallySpec
 from analytic.learner import ClientRows, SumSpec
-from analytic.parts import PartsSpec, PatternsSpec
-from analytic.statistics import INT64_MAX, LABELS, IntVector, Statistics, StatisticsSpec, check_labels
-from analytic.total_check import refuse_impossible
-from analytic.whole_numbers import settle_whole_numbers
+from analytic.parts import PartsSpec
+from analytic.statistics import LABELS, IntVector, Statistics, StatisticsSpec, check_labels
+from analytic.tallies import TallySpec, refuse_impossible
+from analytic.whole_numbers import INT64_MAX, settle_whole_numbers
 
 BALANCED: Literal["balanced"] = "balanced"
 """Class weights that give every class the same weight in all."""
@@ -118,7 +117,7 @@ class WeightedSpec:
 
     def _class_rows(self, total: Any) -> list[int] | None:
         """The sum of the weights of each class; None where a total does not say it."""
-        spec = self.spec.parts if isinstance(self.spec, PatternsSpec) else self.spec
+        spec = self.spec
         if isinstance(spec, CountSpec | StatisticsSpec):
             rows = spec.class_rows(total)
             return None if rows is None else rows.tolist()

@@ -6,6 +6,8 @@ import operator
 
 from analytic.errors import SpecificationError
 
+INT64_MAX = 2**63 - 1
+
 
 def settle_whole_numbers(parameters: object, *names: str) -> None:
     """Replace the named fields of a frozen dataclass by the Python integers that they stand for.

@@ -21,10 +21,7 @@ from secagg.fixed_point import (
     Rounding,
     Shapes,
     as_array,
-    check_entry_bytes,
-    check_n_clients,
-    check_rounding,
-    check_shapes,
+    check_description,
     check_total,
     draws_of,
     encode,
@@ -76,10 +73,10 @@ class ArraySumSpec:
     layout: Layout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_shapes(self.shapes)
-        check_rounding(self.rounding)
-        check_entry_bytes(self.entry_bytes, range(2, MAX_ENTRY_BYTES + 1))
-        check_n_clients(self.n_clients)
+        allowed = range(2, MAX_ENTRY_BYTES + 1)
+        check_description(
+            self.shapes, self.n_clients, entry_bytes=self.entry_bytes, allowed=allowed, rounding=self.rounding
+        )
         are_numbers = all(type(bound) in (int, float) for bound in self.bounds)
         if type(self.bounds) is not tuple or len(self.bounds) != len(self.shapes) or not are_numbers:
             raise ConfigurationError(

@@ -211,10 +211,8 @@ class SumConfig:
 
     def _parties(self) -> tuple[bytes, ...]:
         """Return the encodings of clients and of identities."""
-        return self._clients_bytes(), b"".join(self.identities), self.server_identity
-
-    def _clients_bytes(self) -> bytes:
-        return b"".join(party.to_bytes(4, "big") for party in self.clients)
+        clients = b"".join(party.to_bytes(4, "big") for party in self.clients)
+        return clients, b"".join(self.identities), self.server_identity
 
     def _check(self) -> None:
         """Check the parameters that a mode adds; called before anything is derived from them."""

@@ -90,14 +90,12 @@ class Encoder:
     ``secagg.encryption.Encrypted`` encrypts them.
     """
 
+    input_type: ClassVar[MessageType] = MessageType.PLAIN_INPUT
+    """Type of the message with an unmasked vector."""
+
     def name_of(self, alone: str) -> str:
         """Return the name of a mode with this encoder; ``alone`` is its name with ring bytes."""
         return alone
-
-    @property
-    def input_type(self) -> MessageType:
-        """Type of the message with an unmasked vector."""
-        return MessageType.PLAIN_INPUT
 
     @property
     def helpers(self) -> tuple[PartyId, ...]:

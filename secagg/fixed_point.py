@@ -53,11 +53,13 @@ _CHANCE_BITS = 32
 """Bits of a fraction that stochastic rounding compares with as many random ones."""
 
 
-def check_shapes(shapes: Shapes) -> None:
-    """Refuse shapes that make no vector.
+def check_description(
+    shapes: Shapes, n_clients: int, *, entry_bytes: int, allowed: Sequence[int], rounding: str = "nearest"
+) -> None:
+    """Refuse shapes that make no vector, a width or rounding that is not offered, and a number of clients that is none.
 
     Raises:
-        ConfigurationError: which name or shape, and what to do.
+        ConfigurationError: which, and what is needed.
     """
     if not shapes or len({name for name, _ in shapes}) != len(shapes):
         raise ConfigurationError(f"at least one array is needed, each of another name, not {[n for n, _ in shapes]}")
@@ -66,36 +68,12 @@ def check_shapes(shapes: Shapes) -> None:
             raise ConfigurationError(f"an array needs a str name and a shape of plain ints, not {name!r} and {shape!r}")
         if size_of(shape) < 1:
             raise ConfigurationError(f"array {name!r}: shape {shape} has no numbers; leave the array out")
-
-
-def check_n_clients(n_clients: int) -> None:
-    """Refuse a number of clients that is none.
-
-    Raises:
-        ConfigurationError: what is needed.
-    """
-    if type(n_clients) is not int or n_clients < 1:
-        raise ConfigurationError(f"n_clients is a plain int of at least 1, not {n_clients!r}")
-
-
-def check_entry_bytes(entry_bytes: int, allowed: Sequence[int]) -> None:
-    """Refuse a width that is not offered.
-
-    Raises:
-        ConfigurationError: which widths are.
-    """
-    if type(entry_bytes) is not int or entry_bytes not in allowed:
-        raise ConfigurationError(f"entry_bytes is one of {', '.join(map(str, allowed))}, not {entry_bytes!r}")
-
-
-def check_rounding(rounding: str) -> None:
-    """Refuse an unknown rounding.
-
-    Raises:
-        ConfigurationError: which ones there are.
-    """
     if rounding not in get_args(Rounding):
         raise ConfigurationError(f"rounding is one of {', '.join(get_args(Rounding))}, not {rounding!r}")
+    if type(entry_bytes) is not int or entry_bytes not in allowed:
+        raise ConfigurationError(f"entry_bytes is one of {', '.join(map(str, allowed))}, not {entry_bytes!r}")
+    if type(n_clients) is not int or n_clients < 1:
+        raise ConfigurationError(f"n_clients is a plain int of at least 1, not {n_clients!r}")
 
 
 def size_of(shape: tuple[int, ...]) -> int:

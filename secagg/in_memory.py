@@ -32,14 +32,6 @@ class Network(Protocol):
         ...
 
 
-class PerfectNetwork:
-    """A network that delivers every message once, in order."""
-
-    def carry(self, envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
-        """Yield all messages unchanged."""
-        return iter(envelopes)
-
-
 class Parties(Protocol):
     """Interface of a factory of all sessions of one sum: ``InOneProcess``, or a sum whose parties need no secrets."""
 
@@ -193,7 +185,7 @@ def run_in_memory(
     >>> run_in_memory(protocol, vectors, dropouts={4: 2}).result.total  # client 4 sends no masked vector
     array([6, 3])
     """
-    return _Driver(parties, client_inputs, dropouts or {}, network or PerfectNetwork(), entropy, record).run()
+    return _Driver(parties, client_inputs, dropouts or {}, network, entropy, record).run()
 
 
 class _Driver:
@@ -202,7 +194,7 @@ class _Driver:
         parties: Parties,
         client_inputs: Mapping[PartyId, ClientInput],
         dropouts: Mapping[PartyId, int],
-        network: Network,
+        network: Network | None,
         entropy: Entropy,
         record: Callable[[Envelope], None] | None,
     ) -> None:
@@ -211,7 +203,8 @@ class _Driver:
         }
         self._sessions |= {party: parties.helper(party, entropy=entropy) for party in parties.helpers}
         self._server: ServerSession = parties.server(entropy=entropy)
-        self._dropouts, self._network, self._record = dropouts, network, record
+        self._dropouts, self._record = dropouts, record
+        self._carry: Callable[[Iterable[Envelope]], Iterator[Envelope]] = iter if network is None else network.carry
         self._traffic = {party: Traffic() for party in self._sessions}
         self._server_seconds = 0.0
         self._refused: list[tuple[Envelope, SecureSumError]] = []
@@ -234,7 +227,7 @@ class _Driver:
 
     def _answers(self, requests: Mapping[PartyId, bytes]) -> Iterator[Envelope]:
         sent = (Envelope(sender=SERVER, recipient=party, message=message) for party, message in requests.items())
-        for envelope in self._network.carry(self._recorded(sent)):
+        for envelope in self._carry(self._recorded(sent)):
             party = envelope.recipient
             if party in self._sessions and self._alive(party):
                 self._traffic[party].bytes_down += len(envelope.message)
@@ -260,7 +253,7 @@ class _Driver:
         yield Envelope(sender=party, recipient=SERVER, message=message)
 
     def _upload(self, envelopes: Iterable[Envelope]) -> None:
-        for envelope in self._network.carry(self._recorded(envelopes)):
+        for envelope in self._carry(self._recorded(envelopes)):
             if envelope.recipient != SERVER:
                 continue
             started = time.perf_counter()

@@ -28,10 +28,7 @@ from secagg.fixed_point import (
     FloatArray,
     Rounding,
     Shapes,
-    check_entry_bytes,
-    check_n_clients,
-    check_rounding,
-    check_shapes,
+    check_description,
     check_total,
     draws_of,
     encode,
@@ -137,16 +134,15 @@ class MeanSpec:
     layout: Layout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_shapes(self.shapes)
-        check_rounding(self.rounding)
-        check_entry_bytes(self.entry_bytes, (2, 3, 4))
+        check_description(
+            self.shapes, self.n_clients, entry_bytes=self.entry_bytes, allowed=(2, 3, 4), rounding=self.rounding
+        )
         names = [name for name, _ in self.shapes]
         in_range = all(type(e) is int and LOWEST <= e <= HIGHEST for e in self.exponents)
         if type(self.exponents) is not tuple or len(self.exponents) != len(names) or not in_range:
             raise ConfigurationError(
                 f"each of {len(names)} arrays needs an exponent of {LOWEST} to {HIGHEST}, not {self.exponents!r}"
             )
-        check_n_clients(self.n_clients)
         if type(self.max_weight) is not int or not 1 <= self.max_weight <= MAX_WEIGHT:
             raise ConfigurationError(f"max_weight is a plain int of 1 to 2^32, not {self.max_weight!r}")
         if self._scale < 0:

@@ -91,23 +91,40 @@ def _write_fields(state: Any) -> Iterable[bytes | memoryview]:
     of: Any = type(state)
     for name, kind in _fields(of):
         value = getattr(state, name)
-        yield from value.to_snapshot() if hasattr(value, "to_snapshot") else _write_field(value, kind)
+        yield from value.to_snapshot() if hasattr(value, "to_snapshot") else _write(value, kind)
 
 
-def _write_field(value: Any, kind: Any) -> Iterable[bytes | memoryview]:
-    """Yield the bytes of a field; what may be long, an array or a dataclass that holds one, in parts."""
+def _write(value: Any, kind: Any) -> Iterable[bytes | memoryview]:
+    """Yield the bytes of a value in parts: an array is not copied."""
     kind, origin, of = _parts(kind)
-    if origin in (Union, types.UnionType) and value is not None:
-        yield b"\1"
-        yield from _write_field(value, _but_none(of))
+    if origin in (Union, types.UnionType):
+        yield bytes([value is not None])
+        if value is not None:
+            yield from _write(value, _but_none(of))
+    elif origin is dict:
+        yield len(value).to_bytes(8, "big")
+        for key, entry in value.items():
+            yield from _write(key, of[0])
+            yield from _write(entry, of[1])
+    elif origin in (tuple, list, set, frozenset):
+        yield len(value).to_bytes(8, "big")
+        for entry in sorted(value) if origin in (set, frozenset) else value:
+            yield from _write(entry, of[0])
     elif origin is np.ndarray:
         whole = np.ascontiguousarray(value, dtype="<i8")
         yield whole.nbytes.to_bytes(8, "big")
         yield whole.data.cast("B")
     elif dataclasses.is_dataclass(kind):
         yield from _write_fields(value)
+    elif issubclass(kind, bytes):
+        yield len(value).to_bytes(8, "big")
+        yield value
+    elif issubclass(kind, Enum):
+        yield bytes([list(kind).index(value)])
+    elif issubclass(kind, bool):
+        yield bytes([value])
     else:
-        yield _write(value, kind)
+        yield struct.pack(">d" if issubclass(kind, float) else ">q", value)
 
 
 def _read_fields(reader: Reader, kind: Any, fresh: Any) -> Any:
@@ -119,29 +136,6 @@ def _read_fields(reader: Reader, kind: Any, fresh: Any) -> Any:
         else:
             values[name] = _read(reader, field_kind)
     return kind(**values)
-
-
-def _write(value: Any, kind: Any) -> bytes:
-    kind, origin, of = _parts(kind)
-    if origin in (Union, types.UnionType):
-        return b"\0" if value is None else b"\1" + _write(value, _but_none(of))
-    if origin is dict:
-        return len(value).to_bytes(8, "big") + b"".join(
-            _write(key, of[0]) + _write(entry, of[1]) for key, entry in value.items()
-        )
-    if origin in (tuple, list):
-        return len(value).to_bytes(8, "big") + b"".join(_write(entry, of[0]) for entry in value)
-    if origin in (set, frozenset):
-        return len(value).to_bytes(8, "big") + b"".join(_write(entry, of[0]) for entry in sorted(value))
-    if origin is np.ndarray or dataclasses.is_dataclass(kind):
-        return joined(_write_field(value, kind))
-    if issubclass(kind, bytes):
-        return len(value).to_bytes(8, "big") + bytes(value)
-    if issubclass(kind, Enum):
-        return bytes([list(kind).index(value)])
-    if issubclass(kind, bool):
-        return bytes([value])
-    return struct.pack(">d", value) if issubclass(kind, float) else struct.pack(">q", value)
 
 
 def _read(reader: Reader, kind: Any) -> Any:

@@ -239,6 +239,12 @@ class Reader:
         taken, self._payload = self._payload[:n_bytes], self._payload[n_bytes:]
         return taken
 
+    def only(self, n_bytes: int) -> bytes:
+        """Return ``n_bytes`` that must be all there are."""
+        taken = self.take(n_bytes)
+        self.end()
+        return taken
+
     def number(self) -> int:
         """Return the next four bytes as a number."""
         return int.from_bytes(self.take(4), "big")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -298,11 +297,6 @@ class Digits:
         for plane in self.planes[::-1]:
             total = (total << self.bits) + plane.astype(np.int64).astype(object)
         return total.ravel().tolist(), self.exponent
-
-    def fractions(self) -> list[Fraction]:
-        """Entries by rows as fractions."""
-        values, exponent = self.integers()
-        return [Fraction(value) * Fraction(2) ** exponent for value in values]
 
 
 def exact_product(rows: FloatMatrix, matrix: FloatMatrix) -> FloatMatrix:

@@ -33,10 +33,9 @@ def unmask_upload(config: CommitteeSum, knowledge: CoalitionView, target: PartyI
 
     Each seed is also tried against the commitments of the other sets.
     """
-    payload = knowledge.upload(target)
-    if payload is None:
+    message = _upload(config, knowledge, target)
+    if message is None:
         return None
-    message = CommitteeInput.read(Reader(memoryview(payload), peer=target), config)
     vector, seeds = RingVector.from_bytes(config.layout, message.vector).copy(), dict[int, bytes]()
     for of_box in opened_boxes(config, knowledge, target).values():
         seeds |= of_box
@@ -54,10 +53,9 @@ def opened_boxes(config: CommitteeSum, knowledge: CoalitionView, target: PartyId
 
     Each helper's public key is also tried with a publicly known secret, which must fail.
     """
-    payload = knowledge.upload(target)
-    if payload is None:
+    message = _upload(config, knowledge, target)
+    if message is None:
         return {}
-    message = CommitteeInput.read(Reader(memoryview(payload), peer=target), config)
     keys = [one.boxes for one in knowledge.secrets.values() if one.boxes is not None]
     found = {}
     for helper, box in message.boxes.items():
@@ -67,6 +65,11 @@ def opened_boxes(config: CommitteeSum, knowledge: CoalitionView, target: PartyId
                 found[helper] = seeds_by_set(config, helper, opened)
                 break
     return found
+
+
+def _upload(config: CommitteeSum, knowledge: CoalitionView, target: PartyId) -> CommitteeInput | None:
+    payload = knowledge.upload(target)
+    return None if payload is None else CommitteeInput.read(Reader(memoryview(payload), peer=target), config)
 
 
 @lru_cache(maxsize=64)

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from secagg.committee.messages import SET_LABEL, Parties, SetCertificate, SetSignature, set_hash
+from secagg.committee.messages import SET_LABEL, SetCertificate, set_hash
 from secagg.config import SERVER
 from secagg.errors import RemoteProtocolError
 from secagg.party import Party
-from secagg.primitives.identity import is_signed
+from secagg.primitives.identity import SIGNATURE_BYTES, is_signed
 from secagg.rounds import Round
 from secagg.sessions import PartyId
 from secagg.sums import PartySecrets
-from secagg.wire import MessageType, Reader
+from secagg.wire import MessageType, Reader, write_parties
 
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
@@ -36,7 +36,7 @@ class CommitteeFailure(Party):
 
     def requests(self) -> Mapping[PartyId, bytes]:
         """Return the requests by helper; a helper that signed survivors refuses."""
-        nobody = Parties(parties=()).to_payload()
+        nobody = write_parties(())
         return {helper: self._seal_message(MessageType.SURVIVOR_SET, nobody, helper) for helper in self._config.helpers}
 
     def receive(self, sender: PartyId, message: bytes) -> None:
@@ -47,7 +47,7 @@ class CommitteeFailure(Party):
         """
         config, frame = self._config, self._open_message(message, sender)
         self._round.check(sender, frame)
-        signature = SetSignature.read(Reader(frame.payload, peer=sender), config).signature
+        signature = Reader(frame.payload, peer=sender).only(SIGNATURE_BYTES)
         if not is_signed(config.helper_identity(sender), signature, SET_LABEL, set_hash(config.digest, {})):
             raise RemoteProtocolError("it did not sign that the sum failed", peer=sender)
         self._round.accept(sender)

@@ -37,14 +37,10 @@ import numpy as np
 from secagg.committee.messages import (
     BOX_LABEL,
     SET_LABEL,
-    MaskRequest,
     MaskSum,
-    Parties,
     SeedDelivery,
     SeedEntry,
     SetCertificate,
-    SetSignature,
-    SumHashes,
     box_binding,
     fingerprint_in,
     mask_seed,
@@ -62,7 +58,7 @@ from secagg.primitives.sealing import SealBrokenError
 from secagg.sessions import PartyId
 from secagg.snapshots import HELPER, Stored, binding
 from secagg.sums import PartySecrets
-from secagg.wire import MessageType, Reader
+from secagg.wire import MessageType, Reader, read_parties, write_parties
 
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
@@ -173,7 +169,7 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         self._key = None
         signs = config.is_authenticated
         self._kept.due = MessageType.SURVIVOR_SET if signs else MessageType.SET_CERTIFICATE
-        return Parties(parties=tuple(client for client, opened in seeds.items() if not opened)).to_payload(), ()
+        return write_parties(client for client, opened in seeds.items() if not opened), ()
 
     def _check_signed(self, client: PartyId, entry: SeedEntry) -> None:
         """Refuse seeds that the client did not sign; the server, not the client, is at fault."""
@@ -193,14 +189,14 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         return seeds if entry.fits(self._config, client, self.party, seeds) else b""
 
     def _sign_survivors(self, reader: Reader) -> _Payload:
-        if survivors := Parties.read(reader, self._config).parties:
+        if survivors := read_parties(reader):
             self._fix(survivors)
             self._kept.due = MessageType.SET_CERTIFICATE
         else:  # it failed: no mask comes off, and nothing that could take one off is kept
             self._kept.seeds, self._kept.seed_digests, self._kept.due, self._key = {}, {}, None, None
         assert self._identity is not None, "only sums with identities ask for signatures"
         agreed = set_hash(self._config.digest, self._kept.seed_digests)
-        return SetSignature(signature=self._identity.sign(SET_LABEL, agreed)).to_payload(), ()
+        return self._identity.sign(SET_LABEL, agreed), ()
 
     def _fix(self, survivors: tuple[PartyId, ...]) -> None:
         """Fix the survivors, after the approval callback."""
@@ -230,10 +226,9 @@ class CommitteeHelper(Party, Stored[HelperKept]):
         self._check_certificate(certificate)
         agreed = set_hash(config.digest, self._kept.seed_digests)
         places, size = config.seed_sharing.sets_of(self.party), config.layout.wire_bytes
-        sums = (sum_hash(agreed, place, size, self._sum(place)) for place in places)
-        payload = SumHashes(hashes=b"".join(sums)).to_payload()
+        hashes = b"".join(sum_hash(agreed, place, size, self._sum(place)) for place in places)
         self._kept.due = MessageType.MASK_REQUEST
-        return payload, ()
+        return hashes, ()
 
     def _check_certificate(self, certificate: SetCertificate) -> None:
         """Refuse survivors signed by fewer than a quorum of helpers: the others might sign a second set."""
@@ -250,7 +245,7 @@ class CommitteeHelper(Party, Stored[HelperKept]):
             )
 
     def _send_sums(self, reader: Reader) -> _Payload:
-        asked = MaskRequest.read(reader, self._config).sets
+        asked = read_parties(reader)
         if not asked or not set(asked) <= set(self._config.seed_sharing.sets_of(self.party)):
             raise RemoteProtocolError("it asks for sums of sets that this helper is not in, or for none", peer=SERVER)
         return b"", MaskSum.parts({place: self._sum(place) for place in asked})

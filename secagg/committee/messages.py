@@ -1,4 +1,9 @@
-"""Messages of a committee sum."""
+"""Messages of a committee sum.
+
+Payloads of one value have no class. SEED_COMPLAINTS and SURVIVOR_SET are lists of clients (the empty survivor set
+certifies a failed sum), MASK_REQUEST is the list of the sets whose mask sums a helper must send, SET_SIGNATURE a
+signature, and SUM_HASHES the hashes of the mask sums of a helper's sets in a row.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from secagg.primitives.derivation import derive_key
 from secagg.primitives.identity import SIGNATURE_BYTES, is_signed, statement
 from secagg.sessions import PartyId
 from secagg.sums import FINGERPRINT_BYTES
-from secagg.wire import Reader, read_parties, write_entries, write_parties
+from secagg.wire import Reader, write_entries, write_parties
 
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
@@ -125,43 +130,6 @@ class SeedDelivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parties:
-    """A list of clients. Helper to server: complaints about their seeds. Server to helper: a survivor set.
-
-    The empty survivor set certifies a failed sum.
-    """
-
-    parties: tuple[PartyId, ...]
-
-    def to_payload(self) -> bytes:
-        """Return the payload."""
-        return write_parties(self.parties)
-
-    @classmethod
-    def read(cls, reader: Reader, config: CommitteeSum) -> Self:
-        """Parse a payload."""
-        return cls(parties=read_parties(reader))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetSignature:
-    """Helper to server: its signature on the survivor set."""
-
-    signature: bytes
-
-    def to_payload(self) -> bytes:
-        """Return the payload."""
-        return self.signature
-
-    @classmethod
-    def read(cls, reader: Reader, config: CommitteeSum) -> Self:
-        """Parse a payload."""
-        signature = reader.take(SIGNATURE_BYTES)
-        reader.end()
-        return cls(signature=signature)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SetCertificate:
     """Server to helper: the survivor set with the signatures of a quorum; without identities no signatures."""
 
@@ -186,42 +154,6 @@ class SetCertificate:
         survivors, signatures = tuple(reader.entries(0)), reader.entries(SIGNATURE_BYTES)
         reader.end()
         return cls(survivors=survivors, signatures=signatures)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SumHashes:
-    """Helper to server: hashes of the mask sums of its sets."""
-
-    hashes: bytes
-
-    def to_payload(self) -> bytes:
-        """Return the payload."""
-        return self.hashes
-
-    @classmethod
-    def read(cls, reader: Reader, config: CommitteeSum) -> Self:
-        """Parse a payload."""
-        hashes = reader.take(config.seed_sharing.seeds_per_helper * HASH_BYTES)
-        reader.end()
-        return cls(hashes=hashes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaskRequest:
-    """Server to helper: the sets whose mask sums it must send."""
-
-    sets: tuple[int, ...]
-
-    def to_payload(self) -> bytes:
-        """Return the payload."""
-        return write_parties(self.sets)
-
-    @classmethod
-    def read(cls, reader: Reader, config: CommitteeSum) -> Self:
-        """Parse a payload."""
-        sets = tuple(reader.entries(0))
-        reader.end()
-        return cls(sets=sets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,24 +26,20 @@ from secagg.committee.messages import (
     HASH_BYTES,
     SET_LABEL,
     CommitteeInput,
-    MaskRequest,
     MaskSum,
-    Parties,
     SeedDelivery,
     SetCertificate,
-    SetSignature,
-    SumHashes,
     set_hash,
     sum_hash,
 )
 from secagg.committee.parts import PartialSums
 from secagg.committee.seed_sharing import resolve_complaints
 from secagg.errors import HelperDisputeError, HelperMissingError, RemoteProtocolError, TooFewSurvivorsError
-from secagg.primitives.identity import is_signed, verifies
+from secagg.primitives.identity import SIGNATURE_BYTES, is_signed, verifies
 from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import PartyId
 from secagg.sums import PartySecrets
-from secagg.wire import MessageType, Reader
+from secagg.wire import MessageType, Reader, read_parties, write_parties
 
 if TYPE_CHECKING:
     from secagg.committee.protocol import CommitteeSum
@@ -133,14 +129,19 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
             for party in sorted(inputs)
         }
         self._kept.round = Round.of(T.SEED_COMPLAINTS, config.helpers)
+        deliveries = (
+            (helper, SeedDelivery(entries={party: message.entry(helper) for party, message in read.items()}))
+            for helper in config.helpers
+        )
         return {
-            helper: self._seal_message(T.SEED_DELIVERY, _delivery(read, helper), helper) for helper in config.helpers
+            helper: self._seal_message(T.SEED_DELIVERY, delivery.to_payload(), helper)
+            for helper, delivery in deliveries
         }
 
     # The survivors
 
     def _take_complaints(self, helper: PartyId, reader: Reader) -> None:
-        parties = Parties.read(reader, self._config).parties
+        parties = read_parties(reader)
         if not set(parties) <= self._kept.seed_digests.keys():
             raise RemoteProtocolError("it complains of parties that it was told nothing of", peer=helper)
         self._kept.complaints[helper] = parties
@@ -161,14 +162,14 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
             raise TooFewSurvivorsError(stage=round_.answer.name, needed=config.min_survivors, came=came, cohort=cohort)
         asked = [helper for helper in sorted(round_.answered) if helper not in ignored]
         self._need_helpers(asked)
-        survivors = Parties(parties=tuple(kept.seed_digests)).to_payload()
+        survivors = write_parties(kept.seed_digests)
         if config.is_authenticated:
             return self._ask(T.SURVIVOR_SET, T.SET_SIGNATURE, dict.fromkeys(asked, survivors))
         return self._send_certificate(asked)
 
     def _take_signature(self, helper: PartyId, reader: Reader) -> None:
-        config, signature = self._config, SetSignature.read(reader, self._config).signature
-        if not is_signed(config.helper_identity(helper), signature, SET_LABEL, self._set_hash):
+        signature = reader.only(SIGNATURE_BYTES)
+        if not is_signed(self._config.helper_identity(helper), signature, SET_LABEL, self._set_hash):
             raise RemoteProtocolError("it signed another survivor set than the one it was asked about", peer=helper)
         self._kept.signatures[helper] = signature
 
@@ -183,7 +184,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
     # The masks
 
     def _take_hashes(self, helper: PartyId, reader: Reader) -> None:
-        self._kept.hashes[helper] = SumHashes.read(reader, self._config).hashes
+        self._kept.hashes[helper] = reader.only(self._config.seed_sharing.seeds_per_helper * HASH_BYTES)
 
     def _compare(self, round_: Round) -> Mapping[PartyId, bytes]:
         """Record disputes between helpers, and continue if enough holders of each set agree."""
@@ -221,7 +222,7 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         if not all(kept.agreed.values()):
             raise HelperMissingError(missing=tuple(sorted(round_.waiting_for)), n_more=1)
         kept.asked_for = self._config.seed_sharing.assign(kept.agreed)
-        asked = {helper: MaskRequest(sets=tuple(sets)).to_payload() for helper, sets in kept.asked_for.items()}
+        asked = {helper: write_parties(sets) for helper, sets in kept.asked_for.items()}
         return self._ask(T.MASK_REQUEST, T.MASK_SUM, asked)
 
     def _take_sums(self, helper: PartyId, reader: Reader) -> None:
@@ -256,7 +257,3 @@ class CommitteeServer(ServerRounds[CommitteeServerState]):
         if len(left) < needed:
             missing = tuple(helper for helper in config.helpers if helper not in left)
             raise HelperMissingError(missing=missing, needed=needed, n_more=needed - len(left))
-
-
-def _delivery(inputs: Mapping[PartyId, CommitteeInput], helper: PartyId) -> bytes:
-    return SeedDelivery(entries={party: message.entry(helper) for party, message in inputs.items()}).to_payload()

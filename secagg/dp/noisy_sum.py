@@ -124,18 +124,23 @@ class NoisySum(ProtocolWrapper):
             InvalidVectorError: the vector does not fit the layout, or is not zero at a coordinate that is not released.
             ConfigurationError: see ``SumProtocol.client``.
         """
-        noised = self._noised(client_input)
+        vector, made = _checked(self.layout, len(self.clients), self.noise.total, client_input), False
+
+        def noised() -> IntVector:
+            nonlocal made  # two draws of noise on one vector would reveal more
+            if made:
+                raise LocalProtocolError(
+                    "this session's noisy vector was made already; start a new session for another"
+                )
+            exact = vector()
+            made = True
+            return np.add(exact, self.noise.share.draw(self.noise_entropy))
+
         return NoisyClient(self.protocol.client(party, noised, secrets=secrets, entropy=entropy))
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
         """Create the server's session of the wrapped sum."""
         return self.protocol.server(secrets=secrets, entropy=entropy)
-
-    def _noised(self, client_input: ClientInput) -> Callable[[], IntVector]:
-        if not callable(client_input):
-            check_now(self.layout, client_input, len(self.protocol.clients))
-            self.noise.total.check_withheld(client_input)
-        return _noised_once(self, client_input)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,26 +193,13 @@ class CentralNoisySum(ProtocolWrapper):
             InvalidVectorError: the vector does not fit the layout, or is not zero at a coordinate that is not released.
             ConfigurationError: see ``SumProtocol.client``.
         """
-        return self.protocol.client(party, self._checked(client_input), secrets=secrets, entropy=entropy)
+        vector = _checked(self.layout, len(self.clients), self.noise, client_input)
+        return self.protocol.client(party, vector, secrets=secrets, entropy=entropy)
 
     def server(self, *, secrets: PartySecrets = NO_SECRETS, entropy: Entropy = os_entropy) -> ServerSession:
         """Create a server's session that adds noise to its total, once."""
         exact = self.protocol.server(secrets=secrets, entropy=entropy)
         return _NoisyServer(exact, self.noise, self.noise_entropy)
-
-    def _checked(self, client_input: ClientInput) -> ClientInput:
-        """Return the input after checking unreleased coordinates; a callable's result is checked when it is needed."""
-        if not callable(client_input):
-            check_now(self.layout, client_input, len(self.protocol.clients))
-            self.noise.check_withheld(client_input)
-            return client_input
-
-        def make() -> IntVector:
-            vector = integers(resolve(self.layout, client_input, len(self.protocol.clients)))
-            self.noise.check_withheld(vector)
-            return vector
-
-        return make
 
 
 class NoisyClient:
@@ -285,17 +277,20 @@ class _NoisyServer:
         return self._result
 
 
-def _noised_once(of: NoisySum, client_input: ClientInput) -> Callable[[], IntVector]:
-    """Return a callable for a client's noisy vector. It draws noise once, since two draws would reveal more."""
-    made = False
+def _checked(
+    layout: Layout, n_clients: int, noise: CoordinateNoise, client_input: ClientInput
+) -> Callable[[], IntVector]:
+    """Return a call that makes a client's vector, checked: it is zero where nothing is released.
+
+    An array is checked now too, a callable's result when it is needed.
+    """
+    if not callable(client_input):
+        check_now(layout, client_input, n_clients)
+        noise.check_withheld(client_input)
 
     def make() -> IntVector:
-        nonlocal made
-        if made:
-            raise LocalProtocolError("this session's noisy vector was made already; start a new session for another")
-        vector = integers(resolve(of.layout, client_input, len(of.protocol.clients)))
-        of.noise.share.check_withheld(vector)
-        made = True
-        return np.add(vector, of.noise.share.draw(of.noise_entropy))
+        vector = integers(resolve(layout, client_input, n_clients))
+        noise.check_withheld(vector)
+        return vector
 
     return make

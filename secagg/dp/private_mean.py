@@ -25,9 +25,7 @@ from secagg.fixed_point import (
     REAL,
     FloatArray,
     Shapes,
-    check_entry_bytes,
-    check_n_clients,
-    check_shapes,
+    check_description,
     check_total,
     exponent_of,
     size_of,
@@ -124,9 +122,7 @@ class PrivateMeanSpec:
     _shift: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_shapes(self.shapes)
-        check_n_clients(self.n_clients)
-        check_entry_bytes(self.entry_bytes, (3, 4))
+        check_description(self.shapes, self.n_clients, entry_bytes=self.entry_bytes, allowed=(3, 4))
         largest = 8 * self.entry_bytes - 1 - exponent_of(self.privacy.norm)
         for shift in range(largest, largest - 8 * self.entry_bytes, -1):
             if self._fits(shift):

@@ -22,7 +22,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Self, cast
+from typing import ClassVar, Self, cast
 
 from secagg.config import MAX_PARTY, check_min_survivors, free_numbers, max_colluding_clients, of_two_clients
 from secagg.costs import COUNT_BYTES, PARTY_BYTES, PartyCost
@@ -83,6 +83,8 @@ class Encrypted(Encoder):
     'bfv'
     """
 
+    input_type: ClassVar[MessageType] = MessageType.ENCRYPTED_INPUT
+
     parameters: EncryptionParameters
     public_context: bytes = field(repr=False)
     key_holder: PartyId
@@ -93,11 +95,6 @@ class Encrypted(Encoder):
         """Return the name of a mode with this encoder: the scheme, after the name of the masks if any."""
         scheme = self.parameters.scheme
         return scheme if alone == "plain" else f"{alone}+{scheme}"
-
-    @property
-    def input_type(self) -> MessageType:
-        """Type of the message with an encrypted vector."""
-        return MessageType.ENCRYPTED_INPUT
 
     @property
     def helpers(self) -> tuple[PartyId, ...]:

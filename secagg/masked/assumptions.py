@@ -116,7 +116,7 @@ def plan(n_clients: int, assumptions: Assumptions) -> Plan:
     Raises:
         ConfigurationError: not even the complete graph meets them: corruption and dropout are too large together.
     """
-    for degree in _candidates(n_clients):
+    for degree in range(2, n_clients - 1, 2):
         found = _with_degree(n_clients, degree, assumptions)
         if found is not None:
             return found
@@ -140,10 +140,6 @@ def complete_plan(n_clients: int, assumptions: Assumptions) -> Plan:
         )
     never = float("-inf")
     return Plan(n_clients=n, degree=n - 1, threshold=lowest, log2_opened=never, log2_split=never, log2_stuck=never)
-
-
-def _candidates(n_clients: int) -> range:
-    return range(2, n_clients - 1, 2)
 
 
 def _with_degree(n: int, degree: int, assumptions: Assumptions) -> Plan | None:

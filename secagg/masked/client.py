@@ -39,8 +39,6 @@ from secagg.masked.messages import (
     SealedShares,
     ShareDelivery,
     SurvivorProof,
-    SurvivorSignature,
-    UnmaskRequest,
     UnmaskShares,
 )
 from secagg.masked.secrets import (
@@ -64,7 +62,7 @@ from secagg.primitives.shamir import SHARE_BYTES, split
 from secagg.sessions import ClientInput, PartyId
 from secagg.snapshots import CLIENT, Stored, binding
 from secagg.sums import NO_SECRETS, PartySecrets
-from secagg.wire import MessageType, Reader
+from secagg.wire import MessageType, Reader, read_parties
 
 if TYPE_CHECKING:
     from secagg.masked.protocol import MaskedSum
@@ -188,12 +186,17 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         due, next_state, answer_type = self._table[self.state]
         if due is MessageType.SHARE_DELIVERY is frame.type and self._client_input is None:
             raise LocalProtocolError("the set-up is complete, but begin_sum() has brought no vector yet")
+        answers: dict[MessageType, Callable[[Reader], _Payload]] = {
+            MessageType.ROSTER: self._share_secrets,
+            MessageType.SHARE_DELIVERY: self._mask_vector,
+            MessageType.UNMASK_REQUEST: self._agree_on_survivors,
+            MessageType.SURVIVOR_PROOF: self._check_proof_and_reveal,
+        }
         try:
             if frame.type is not due:
                 raise RemoteProtocolError(f"{due.name} is due, {frame.type.name} came", peer=SERVER)
-            payload, vector = self._answers()[due](
-                Reader(frame.payload, peer=SERVER, max_entries=len(self._config.clients))
-            )
+            reader = Reader(frame.payload, peer=SERVER, max_entries=len(self._config.clients))
+            payload, vector = answers[due](reader)
             answer = self._seal_message(answer_type, payload, vector=vector)
         except BaseException:
             self._forget(ClientState.ABORTED)
@@ -203,14 +206,6 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         if next_state is ClientState.DONE:
             self._forget(ClientState.DONE)
         return answer
-
-    def _answers(self) -> dict[MessageType, Callable[[Reader], _Payload]]:
-        return {
-            MessageType.ROSTER: self._share_secrets,
-            MessageType.SHARE_DELIVERY: self._mask_vector,
-            MessageType.UNMASK_REQUEST: self._agree_on_survivors,
-            MessageType.SURVIVOR_PROOF: self._check_proof_and_reveal,
-        }
 
     # Round 1, ShareKeys: shares of s^SK and of a fresh self-mask seed b, sealed to each neighbour
 
@@ -272,8 +267,10 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         vector = resolve(self._config.layout, self._client_input, len(self._config.clients))
         if self._identity is None:
             self._ask_consent(None)
-        self._client_input = None
-        return self._signed_peers(), self._config.encoder.encode(vector, self._config, self._masks())
+        self._client_input, signature = None, b""
+        if self._identity is not None and self._config.signs_peers:
+            signature = sign_peers(self._identity, self._kept.absent, self._config.digest)
+        return signature, self._config.encoder.encode(vector, self._config, self._masks())
 
     def _check_absent(self, came: Collection[PartyId]) -> None:
         """Refuse a delivery without the shares of exactly those neighbours that shared secrets."""
@@ -286,11 +283,6 @@ class MaskedClient(Party, Stored[MaskedClientState]):
                 "neighbours came; the vector is masked with all that share or with none",
                 peer=SERVER,
             )
-
-    def _signed_peers(self) -> bytes:
-        if self._identity is None or not self._config.signs_peers:
-            return b""
-        return sign_peers(self._identity, self._kept.absent, self._config.digest)
 
     def _masks(self) -> list[tuple[bytes, int]]:
         masks = [(self._own.self_mask_seed, 1)]
@@ -305,7 +297,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
     # Round 3, ConsistencyCheck (with identities only)
 
     def _agree_on_survivors(self, reader: Reader) -> _Payload:
-        self._kept.dropouts = frozenset(UnmaskRequest.read(reader).dropouts)
+        self._kept.dropouts = frozenset(read_parties(reader))
         strangers = self._kept.dropouts - set(self._config.clients)
         if strangers:
             raise RemoteProtocolError(
@@ -331,7 +323,7 @@ class MaskedClient(Party, Stored[MaskedClientState]):
         self._check_parts()
         self._ask_consent(tuple(sorted(set(self._config.clients) - self._kept.dropouts)))
         signature = sign_survivors(self._identity, self._kept.dropouts, self._config.digest)
-        return SurvivorSignature(signature=signature).to_payload(), ()
+        return signature, ()
 
     def _check_parts(self) -> None:
         """Refuse survivors whose masking graph could be disconnected: see docs/explanation/expander.md."""

@@ -75,12 +75,9 @@ def explain_series(config: MaskedSum) -> str:
 
 
 def _cohort(config: MaskedSum) -> str:
-    graph = "complete graph" if config.degree is None else f"{_kind(config)} of degree {config.degree}"
+    kind = "expander" if config.signs_peers else "Harary graph"
+    graph = "complete graph" if config.degree is None else f"{kind} of degree {config.degree}"
     return f"{len(config.clients)} clients, {graph}"
-
-
-def _kind(config: MaskedSum) -> str:
-    return "expander" if config.signs_peers else "Harary graph"
 
 
 def _guarantees(config: MaskedSum) -> list[str]:

@@ -1,4 +1,8 @@
-"""Messages of a masked sum: payloads of a fixed form, bounded by the configuration."""
+"""Messages of a masked sum: payloads of a fixed form, bounded by the configuration.
+
+Two payloads have no class. UNMASK_REQUEST is the list of the dropouts of the whole cohort: all other clients are
+survivors, so that no request can ask for both secrets of one client. SURVIVOR_SIGNATURE is a signature.
+"""
 
 from __future__ import annotations
 
@@ -107,45 +111,6 @@ class ShareDelivery:
         """Parse a payload."""
         absent = tuple(reader.entries(0)) if signs_peers else None
         message = cls(absent=absent, sealed=reader.entries(SEALED_BYTES))
-        reader.end()
-        return message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnmaskRequest:
-    """Server to client: the dropouts of the whole cohort.
-
-    All other clients are survivors, so that no request can ask for both secrets of one client.
-    """
-
-    dropouts: tuple[PartyId, ...]
-
-    def to_payload(self) -> bytes:
-        """Return the payload."""
-        return write_parties(self.dropouts)
-
-    @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Parse a payload."""
-        message = cls(dropouts=tuple(reader.entries(0)))
-        reader.end()
-        return message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SurvivorSignature:
-    """Client to server: its signature on the survivor set."""
-
-    signature: bytes
-
-    def to_payload(self) -> bytes:
-        """Return the payload."""
-        return self.signature
-
-    @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Parse a payload."""
-        message = cls(signature=reader.take(SIGNATURE_BYTES))
         reader.end()
         return message
 

@@ -260,13 +260,10 @@ class SeriesClient(Party):
             of_next = place or (self._next is not None and digest_in(part) == self._next.setup_digest)
             answers += self._set_up(part) if of_next else [current.receive(part)]
         if any(message_type(answer) is MessageType.MASKED_INPUT for answer in answers):
-            answers.append(self._advertise())
+            upcoming = self._series.sum(self._index + 1, NOT_YET, b"")
+            self._next = MaskedClient(upcoming, self.party, None, secrets=self._secrets, entropy=self._entropy)
+            answers.append(self._next.start())
         return self._bundle(answers) if answers else None
-
-    def _advertise(self) -> bytes:
-        upcoming = self._series.sum(self._index + 1, NOT_YET, b"")
-        self._next = MaskedClient(upcoming, self.party, None, secrets=self._secrets, entropy=self._entropy)
-        return self._next.start()
 
     def _set_up(self, roster: bytes) -> list[bytes]:
         try:
@@ -349,14 +346,13 @@ class SeriesMember:
             self._client_input = None
 
 
-class SeriesServer(Party):
+class SeriesServer:
     """The server's side of a series. ``begin_sum`` returns the session of the next sum."""
 
     def __init__(self, series: MaskedSeries, *, secrets: PartySecrets = NO_SECRETS) -> None:
-        Party.__init__(self, series, SERVER, secrets)
-        self._series, self._secrets = series, secrets
-        self._index = -1
-        self._next: MaskedServer | None = None
+        series.signer(SERVER, secrets)  # a wrong key is refused before any sum
+        self._series, self._secrets, self._index = series, secrets, -1
+        self._session: _SeriesServerSession | None = None
 
     def begin_sum(self, layout: Layout, context: bytes) -> ServerSession:
         """Return the session of the next sum; the one before must have its result.
@@ -364,54 +360,25 @@ class SeriesServer(Party):
         Raises:
             LocalProtocolError: the set-up of the next sum failed; begin a new series.
         """
-        index = self._index + 1
-        config = self._series.sum(index, layout, context)
-        upcoming = MaskedServer(self._series.sum(index + 1, NOT_YET, b""), secrets=self._secrets)
-        if index == 0:
-            current = MaskedServer(config, secrets=self._secrets)
-        elif self._next is None:
+        config = self._series.sum(self._index + 1, layout, context)
+        if self._session is None:
+            return self._begun(self._index + 1, MaskedServer(config, secrets=self._secrets), is_set_up=False)
+        current = self._session.upcoming
+        if current is None:
             raise LocalProtocolError("too few clients finished the set-up of this sum; begin a new series")
-        else:
-            current = self._next
-            current.begin_sum(config)
-        self._index, self._next = index, upcoming
-        return _SeriesServerSession(self, current, is_set_up=index > 0)
+        current.begin_sum(config)
+        return self._begun(self._index + 1, current, is_set_up=True)
 
     def resume_sum(self, index: int, layout: Layout, context: bytes) -> ServerSession:
         """Return a session of sum ``index``, from 0, that goes on from a snapshot of the same sum (``restore``)."""
         current = MaskedServer(self._series.sum(index, layout, context), secrets=self._secrets)
-        self._next = MaskedServer(self._series.sum(index + 1, NOT_YET, b""), secrets=self._secrets)
+        return self._begun(index, current, is_set_up=False)
+
+    def _begun(self, index: int, current: MaskedServer, *, is_set_up: bool) -> ServerSession:
+        upcoming = MaskedServer(self._series.sum(index + 1, NOT_YET, b""), secrets=self._secrets)
         self._index = index
-        return _SeriesServerSession(self, current, is_set_up=False)
-
-    @property
-    def digest(self) -> bytes:
-        """Digest in the header of every bundle of this series."""
-        return self._series.digest
-
-    @property
-    def upcoming(self) -> MaskedServer | None:
-        """Server of the next sum; None if its set-up failed."""
-        return self._next
-
-    def parts(self, sender: PartyId, message: bytes) -> list[bytes]:
-        """Return the messages in a client's bundle."""
-        return read_bundle(self._open_message(message, sender), peer=sender)
-
-    def bundle(self, party: PartyId, parts: list[bytes]) -> bytes:
-        """Return messages to a client as one bundle."""
-        return self._seal_message(MessageType.BUNDLE, write_bundle(parts), party)
-
-    def take_set_up(self, sender: PartyId, message: bytes) -> None:
-        """Process a message of the next set-up; an invalid one excludes its sender from that sum only."""
-        if self._next is None:
-            return
-        with suppress(RemoteProtocolError):
-            self._next.receive(sender, message)
-
-    def give_up_upcoming(self) -> None:
-        """Give up the next sum's set-up; the current sum continues."""
-        self._next = None
+        self._session = _SeriesServerSession(self._series, self._secrets, current, upcoming, is_set_up=is_set_up)
+        return self._session
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
@@ -422,29 +389,45 @@ class SeriesServerState:
     upcoming: bytes | None
 
 
-class _SeriesServerSession:
-    """A ``ServerSession`` for one sum of a series."""
+class _SeriesServerSession(Party):
+    """A ``ServerSession`` for one sum of a series.
 
-    def __init__(self, series: SeriesServer, current: MaskedServer, *, is_set_up: bool) -> None:
-        self._series, self._current = series, current
-        self._is_set_up = is_set_up
+    Args:
+        series: public parameters of the series.
+        secrets: the server's signing key, with identities.
+        current: server of this sum.
+        upcoming: server of the next sum; None after its set-up failed, while this sum goes on.
+        is_set_up: whether the first round asks for nothing: the set-up came with the sum before.
+    """
+
+    def __init__(
+        self,
+        series: MaskedSeries,
+        secrets: PartySecrets,
+        current: MaskedServer,
+        upcoming: MaskedServer,
+        *,
+        is_set_up: bool,
+    ) -> None:
+        Party.__init__(self, series, SERVER, secrets)
+        self._current, self._is_set_up = current, is_set_up
+        self.upcoming: MaskedServer | None = upcoming
 
     @property
     def snapshot_id(self) -> bytes:
         return self._current.snapshot_id
 
     def snapshot(self) -> bytes:
-        upcoming = self._series.upcoming
-        later = None if upcoming is None else upcoming.snapshot()
+        later = None if self.upcoming is None else self.upcoming.snapshot()
         return write(SeriesServerState(current=self._current.snapshot(), upcoming=later))
 
     def restore(self, snapshot: bytes) -> None:
         state = read(SeriesServerState(current=b"", upcoming=None), snapshot)
         self._current.restore(state.current)
         if state.upcoming is None:
-            self._series.give_up_upcoming()
-        elif (upcoming := self._series.upcoming) is not None:
-            upcoming.restore(state.upcoming)
+            self.upcoming = None
+        elif self.upcoming is not None:
+            self.upcoming.restore(state.upcoming)
         self._is_set_up = False
 
     @property
@@ -456,10 +439,12 @@ class _SeriesServerSession:
         return frozenset() if self._is_set_up else self._current.waiting_for
 
     def receive(self, sender: PartyId, message: bytes) -> None:
-        parts = self._series.parts(sender, message)
-        self._current.receive(sender, parts[0])
-        for part in parts[1:]:
-            self._series.take_set_up(sender, part)
+        first, *of_next = read_bundle(self._open_message(message, sender), peer=sender)
+        self._current.receive(sender, first)
+        for part in of_next:
+            if self.upcoming is not None:
+                with suppress(RemoteProtocolError):  # its sender is out of the next sum; this one goes on
+                    self.upcoming.receive(sender, part)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         self._is_set_up = False
@@ -467,15 +452,17 @@ class _SeriesServerSession:
         if any(message_type(parts[0]) is MessageType.UNMASK_REQUEST for parts in requests.values()):
             for party, roster in self._rosters().items():
                 requests.setdefault(party, []).append(roster)
-        return {party: self._series.bundle(party, parts) for party, parts in requests.items()}
+        return {
+            party: self._seal_message(MessageType.BUNDLE, write_bundle(parts), party)
+            for party, parts in requests.items()
+        }
 
     def _rosters(self) -> Mapping[PartyId, bytes]:
         """Return the next sum's rosters, which are sent with this sum's unmask requests."""
-        upcoming = self._series.upcoming
         try:
-            return upcoming.close_round() if upcoming is not None else {}
+            return {} if self.upcoming is None else self.upcoming.close_round()
         except TooFewSurvivorsError:
-            self._series.give_up_upcoming()
+            self.upcoming = None
             return {}
 
 

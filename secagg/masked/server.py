@@ -50,8 +50,6 @@ from secagg.masked.messages import (
     SealedShares,
     ShareDelivery,
     SurvivorProof,
-    SurvivorSignature,
-    UnmaskRequest,
     UnmaskShares,
 )
 from secagg.masked.secrets import (
@@ -69,7 +67,7 @@ from secagg.primitives.shamir import BadSharesError, Interpolation, combine, dec
 from secagg.rounds import Round, RoundState, ServerRounds
 from secagg.sessions import PartyId
 from secagg.sums import NO_SECRETS, PartySecrets
-from secagg.wire import Frame, MessageType, Reader
+from secagg.wire import MessageType, Reader, write_parties
 
 if TYPE_CHECKING:
     from secagg.masked.protocol import MaskedSum
@@ -130,28 +128,20 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         """Process one message of the current round; a refused message changes nothing."""
         with self._taking() as round_:
             frame = self._due(round_, sender, message)
-            reader = Reader(frame.payload, peer=sender, max_entries=len(self._config.clients))
-            self._takers(frame)[round_.answer](sender, reader)
+            take: dict[MessageType, Callable[[PartyId, Reader], None]] = {
+                MessageType.ADVERTISED_KEYS: partial(self._take_keys, signature=frame.signature),
+                MessageType.SEALED_SHARES: self._take_sealed_shares,
+                MessageType.MASKED_INPUT: self._take_masked_vector,
+                MessageType.SURVIVOR_SIGNATURE: self._take_survivor_signature,
+                MessageType.UNMASK_SHARES: self._take_unmask_shares,
+                MessageType.DECRYPTED_SUM: self._take_decrypted_sum,
+            }
+            take[round_.answer](sender, Reader(frame.payload, peer=sender, max_entries=len(self._config.clients)))
             round_.accept(sender)
 
     def close_round(self) -> Mapping[PartyId, bytes]:
         """End the round and return the next messages by recipient; empty after the last round."""
-        with self._closing() as round_:
-            self._need_enough(round_)
-            return self._closers()[round_.answer](frozenset(round_.answered))
-
-    def _takers(self, frame: Frame) -> dict[MessageType, Callable[[PartyId, Reader], None]]:
-        return {
-            MessageType.ADVERTISED_KEYS: partial(self._take_keys, signature=frame.signature),
-            MessageType.SEALED_SHARES: self._take_sealed_shares,
-            MessageType.MASKED_INPUT: self._take_masked_vector,
-            MessageType.SURVIVOR_SIGNATURE: self._take_survivor_signature,
-            MessageType.UNMASK_SHARES: self._take_unmask_shares,
-            MessageType.DECRYPTED_SUM: self._take_decrypted_sum,
-        }
-
-    def _closers(self) -> dict[MessageType, Callable[[frozenset[PartyId]], Mapping[PartyId, bytes]]]:
-        return {
+        close: dict[MessageType, Callable[[frozenset[PartyId]], Mapping[PartyId, bytes]]] = {
             MessageType.ADVERTISED_KEYS: self._send_rosters,
             MessageType.SEALED_SHARES: self._deliver_shares,
             MessageType.MASKED_INPUT: self._request_unmasking,
@@ -159,6 +149,9 @@ class MaskedServer(ServerRounds[MaskedServerState]):
             MessageType.UNMASK_SHARES: self._unmask,
             MessageType.DECRYPTED_SUM: self._release,
         }
+        with self._closing() as round_:
+            self._need_enough(round_)
+            return close[round_.answer](frozenset(round_.answered))
 
     # Round 0, AdvertiseKeys
 
@@ -244,13 +237,13 @@ class MaskedServer(ServerRounds[MaskedServerState]):
         self._ask(
             MessageType.SURVIVOR_SIGNATURE if self._config.is_authenticated else MessageType.UNMASK_SHARES, survivors
         )
-        request = UnmaskRequest(dropouts=self._dropouts).to_payload()
+        request = write_parties(self._dropouts)
         return {party: self._seal_message(MessageType.UNMASK_REQUEST, request, party) for party in sorted(survivors)}
 
     # Round 3, ConsistencyCheck (with identities only)
 
     def _take_survivor_signature(self, sender: PartyId, reader: Reader) -> None:
-        signature = SurvivorSignature.read(reader).signature
+        signature = reader.only(SIGNATURE_BYTES)
         if not verifies(self._config.identity(sender), signature, self._survivors_statement()):
             raise RemoteProtocolError("its signature is not one on this sum's survivors", peer=sender)
         self._kept.signatures[sender] = signature

@@ -12,7 +12,8 @@ from support.learner_driver import dealt, train
 from analytic.afl import AFL, dequantised
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import FloatMatrix, RowFormat
-from analytic.statistics import INT64_MAX, Statistics
+from analytic.statistics import Statistics
+from analytic.whole_numbers import INT64_MAX
 
 Q = RowFormat.parse
 UNIT = 2.0**-53

@@ -17,8 +17,6 @@ from analytic.bucketing import (
     Encoding,
     FixedThresholds,
     Grouping,
-    Histograms,
-    HistogramSpec,
     QuantileThresholds,
     public_shuffle,
 )
@@ -67,10 +65,10 @@ def test_values_beyond_the_thresholds_saturate() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_rows_without_a_bucket_are_counted_and_refused(bad: float) -> None:
     features = np.array([[1.0, 2.0], [bad, bad], [bad, 5.0]])
-    spec = HistogramSpec(n_features=2, grid=QuantileThresholds(low=0, high=8, n_bins=4), max_rows=9)
+    grid = QuantileThresholds(low=0, high=8, n_bins=4)
     for refuse in (
         lambda: Bucketing(encoding=Encoding.INTEGER, n_buckets=2).digits(features, np.zeros((2, 1))),
-        lambda: spec.of_rows(features),
+        lambda: grid.histograms(features, 2),
     ):
         with pytest.raises(RowsOutsideFormatError, match="2 of 3 rows hold NaN or infinity") as caught:
             refuse()
@@ -82,8 +80,8 @@ def test_quantile_thresholds_are_the_first_edges_above_their_share(
     features: NDArray[np.float64], n_thresholds: int
 ) -> None:
     grid = QuantileThresholds(low=0, high=8, n_bins=16)
-    total = HistogramSpec(n_features=2, grid=grid, max_rows=40).of_rows(features)
-    assert total.counts.sum() == 2 * len(features)
+    total = grid.histograms(features, 2)
+    assert total["histograms"].sum() == 2 * len(features)
     table = grid.table(total, n_thresholds)
     edges = [0.5 * e for e in range(1, 16)]
     for column, found in zip(features.T, table, strict=True):
@@ -102,7 +100,7 @@ def test_quantile_thresholds_are_the_first_edges_above_their_share(
 def test_quantiles_of_continuous_rows_split_them_evenly() -> None:
     rows = np.random.default_rng(0).gamma(2.0, 1.0, size=(4000, 3))
     grid = QuantileThresholds(low=0, high=16, n_bins=4096)
-    table = grid.table(HistogramSpec(n_features=3, grid=grid, max_rows=4000).of_rows(rows), 7)
+    table = grid.table(grid.histograms(rows, 3), 7)
     shares = np.array([[np.mean(column < t) for t in row] for column, row in zip(rows.T, table, strict=True)])
     in_one_bin = max(float(np.mean((c >= e) & (c < e + 16 / 4096))) for c in rows.T for e in grid.edges[::8])
     assert np.abs(shares - np.arange(1, 8) / 8).max() <= 2 * in_one_bin
@@ -110,10 +108,11 @@ def test_quantiles_of_continuous_rows_split_them_evenly() -> None:
 
 @given(hnp.arrays(np.float32, st.tuples(st.integers(0, 9), st.just(3)), elements=st.floats(-9, 9, width=32)), st.data())
 def test_histograms_of_parts_add_up(features: NDArray[Any], data: st.DataObject) -> None:
-    spec = HistogramSpec(n_features=3, grid=QuantileThresholds(low=-2, high=2, n_bins=5), max_rows=9)
+    grid = QuantileThresholds(low=-2, high=2, n_bins=5)
+    spec = grid.spec(3, max_rows=9)
     cut = data.draw(st.integers(0, len(features)))
-    parts = [spec.to_vector(spec.of_rows(part)) for part in (features[:cut], features[cut:])]
-    assert (parts[0] + parts[1]).tobytes() == spec.to_vector(spec.of_rows(features)).tobytes()
+    parts = [spec.to_vector(grid.histograms(part, 3)) for part in (features[:cut], features[cut:])]
+    assert (parts[0] + parts[1]).tobytes() == spec.to_vector(grid.histograms(features, 3)).tobytes()
     back = spec.from_vector(parts[0])
     assert spec.to_vector(back).tobytes() == parts[0].tobytes()
     assert sum(size for _, size, _ in spec.segments) == len(parts[0])
@@ -122,17 +121,17 @@ def test_histograms_of_parts_add_up(features: NDArray[Any], data: st.DataObject)
 
 def test_histogram_bin_of_a_value_agrees_with_its_bucket() -> None:
     grid = QuantileThresholds(low=0.0, high=0.7, n_bins=7)  # edges that float64 cannot hold exactly
-    spec = HistogramSpec(n_features=1, grid=grid, max_rows=100)
-    counts = spec.of_rows(grid.edges[:, None]).counts[0]
+    counts = grid.histograms(grid.edges[:, None], 1)["histograms"][0]
     assert counts.tolist() == [0, 1, 1, 1, 1, 1, 1]
 
 
 def test_too_many_rows_and_other_shapes_are_refused() -> None:
-    spec = HistogramSpec(n_features=1, grid=QuantileThresholds(low=0, high=1, n_bins=2), max_rows=2)
+    grid = QuantileThresholds(low=0, high=1, n_bins=2)
+    spec = grid.spec(1, max_rows=2)
     with pytest.raises(InvalidRowsError, match="3 rows are more than the 2"):
-        spec.of_rows(np.zeros((3, 1)))
+        spec.to_vector(grid.histograms(np.zeros((3, 1)), 1))
     with pytest.raises(InvalidRowsError, match=r"shape \(n, 1\)"):
-        spec.of_rows(np.zeros((1, 2)))
+        grid.histograms(np.zeros((1, 2)), 1)
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 200))
@@ -214,5 +213,5 @@ def test_fixed_thresholds_are_shared_by_all_features() -> None:
     assert not table.flags.writeable
 
 
-NO_ROWS = Histograms(counts=np.zeros((1, 4), dtype=np.int64), count=0)
+NO_ROWS = {"histograms": np.zeros((1, 4), dtype=np.int64), "count": np.array(0)}
 KNOWN_SHUFFLE = (0, 1, 7, 4, 3, 5, 6, 2)

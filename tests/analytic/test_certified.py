@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.rationals import pseudo_inverse_times, rational
+from support.rationals import fractions_of, pseudo_inverse_times, rational
 
 from analytic.solve import Solution, minimum_norm, solve_ridge
 from analytic.solve.digits import Digits, bits_beside, digit_bits, fewest_bits, rounds_to_high
@@ -154,11 +154,11 @@ class TestDigits:
         left = rng.standard_normal((3, inner)) * 2.0 ** rng.integers(-spread, spread + 1, (3, inner))
         right = rng.integers(-(2**63), 2**63 - 1, (inner, 2))
         a, b, factor = Digits.of(left, bits), Digits.of(right, bits), float(rng.standard_normal())
-        assert a.fractions() == rational(left).ravel().tolist()
-        assert b.fractions() == rational(right).ravel().tolist()
+        assert fractions_of(a) == rational(left).ravel().tolist()
+        assert fractions_of(b) == rational(right).ravel().tolist()
         exact = rational(left) @ rational(right)
-        assert (a @ b).fractions() == exact.ravel().tolist()
-        assert (a @ b - (a @ b).times(factor)).fractions() == (exact * (1 - Fraction(factor))).ravel().tolist()
+        assert fractions_of(a @ b) == exact.ravel().tolist()
+        assert fractions_of(a @ b - (a @ b).times(factor)) == (exact * (1 - Fraction(factor))).ravel().tolist()
         high, low, slack = (a @ b).parts()
         assert (abs(exact - rational(high) - rational(low)) <= rational(slack)).all()
         assert (abs(exact - rational((a @ b).floats())) <= Fraction(2) ** -51 * abs(exact)).all()
@@ -176,12 +176,13 @@ class TestDigits:
         left, right = (rng.integers(-(2**magnitude), 2**magnitude, shape) for shape in ((2, inner), (inner, 3)))
         a, b = Digits.of(left, min(bits, digit_bits(inner))), Digits.of(right, bits)
         b = b.in_bits(bits_beside(inner, a.bits))
-        assert b.fractions() == rational(right).ravel().tolist()
+        assert fractions_of(b) == rational(right).ravel().tolist()
         assert (a @ b).bits == a.bits
-        assert (a @ b).fractions() == (rational(left) @ rational(right)).ravel().tolist()
-        assert (a @ b + b[[0, inner - 1]]).fractions() == (
-            rational(left) @ rational(right) + rational(right)[[0, inner - 1]]
-        ).ravel().tolist()
+        assert fractions_of(a @ b) == (rational(left) @ rational(right)).ravel().tolist()
+        assert (
+            fractions_of(a @ b + b[[0, inner - 1]])
+            == (rational(left) @ rational(right) + rational(right)[[0, inner - 1]]).ravel().tolist()
+        )
 
     @given(st.integers(1, 60), st.lists(st.integers(-(2**60), 2**60), min_size=1))
     def test_the_fewest_bits_take_no_more_digits(self, d: int, values: list[int]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from scipy.linalg import blas
 from support.golden_models import DIGITS, digits, golden, wide_total
 from support.processors import KERNELS, kernels_that_run
-from support.rationals import pseudo_inverse_times
+from support.rationals import fractions_of, pseudo_inverse_times
 
 from analytic.afl import AFL
 from analytic.learner import fit_pooled
@@ -88,4 +88,4 @@ def test_numpy_and_scipy_multiply_the_widest_digits_alike(inner: int) -> None:
     assert (widest @ widest.T).tolist() == expected
     assert blas.dgemm(1.0, widest, widest.T).tolist() == expected
     product = Digits.of(widest, bits) @ Digits.of(np.ascontiguousarray(widest.T), bits)
-    assert [int(value) for value in product.fractions()] == np.ravel(expected).tolist()
+    assert [int(value) for value in fractions_of(product)] == np.ravel(expected).tolist()

@@ -103,7 +103,7 @@ FAULTS: dict[str, tuple[Callable[[Statistics], Statistics], str]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_total_that_no_rows_have_is_refused(fault: str) -> None:
     tamper, needs = FAULTS[fault]
-    spec, total = WHOLE.classes_spec.parts.parts[3], WHOLE.client_statistics(WHOLE.init(), rows())[3]
+    spec, total = WHOLE.classes_spec.parts[3], WHOLE.client_statistics(WHOLE.init(), rows())[3]
     spec.check_total(total, 1)
     with pytest.raises(ImpossibleTotalError, match=needs):
         spec.check_total(tamper(total), 1)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from analytic.errors import InvalidRowsError, NotPositiveDefiniteError, SpecificationError
-from analytic.noisy_solve import noise_ridge, shrunk, solve_noisy
+from analytic.noisy_solve import NoisySolver, noise_ridge, shrunk
 from analytic.solve import solve_ridge
+from analytic.solve.minimum_norm import Solution
 
 
 def problem(seed: int, n: int = 600, d: int = 20, c: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -21,6 +22,10 @@ def problem(seed: int, n: int = 600, d: int = 20, c: int = 4) -> tuple[np.ndarra
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     truth = rng.normal(size=(d, c))
     return rows, rows @ truth + 0.1 * rng.normal(size=(n, c)), truth
+
+
+def solve_noisy(gram: np.ndarray, cross: np.ndarray, *, sigma_gram: float, ridge: float = 0.0) -> Solution:
+    return NoisySolver(sigma=sigma_gram).solve(gram, cross, survivors=1, fraction_bits=0, ridge=ridge)
 
 
 def ensemble(d: int, sigma: float, rng: np.random.Generator) -> np.ndarray:

@@ -19,7 +19,6 @@ from analytic.afl import AFL, LinearModel
 from analytic.deepafl import DeepAFL
 from analytic.errors import InvalidRowsError, NotReadyError, SpecificationError
 from analytic.estimators import AFLClassifier, DeepAFLClassifier, FedHiPClassifier, LogisticClassifier
-from analytic.evaluation import TallySpec
 from analytic.fedhip import FedHiP
 from analytic.learner import ClientRows, canonical_context, fit_pooled
 from analytic.logistic import RESIDUALS, Logistic, LogisticModel
@@ -40,6 +39,7 @@ from analytic.row_map import (
 from analytic.sensitivity import ADJACENCIES, UNITS, gradient_sensitivity, mean_sensitivity, noise_levels
 from analytic.solve import Solution
 from analytic.statistics import Statistics
+from analytic.tallies import TallySpec
 from analytic.torch_export import to_torch
 
 FORMAT = RowFormat(integer_bits=1, fraction_bits=14)

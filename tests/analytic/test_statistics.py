@@ -17,7 +17,8 @@ from support.examples import examples
 
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import MAX_BITS, RowFormat
-from analytic.statistics import APPENDED_TARGETS, BLOCK_ROWS, INT64_MAX, LABELS, Statistics, StatisticsSpec, one_hot
+from analytic.statistics import APPENDED_TARGETS, BLOCK_ROWS, LABELS, Statistics, StatisticsSpec, one_hot
+from analytic.whole_numbers import INT64_MAX
 
 Q = RowFormat.parse
 

@@ -28,9 +28,8 @@ from secagg.errors import (
     TooFewSurvivorsError,
 )
 from secagg.masked.client import MaskedClient
-from secagg.masked.messages import UnmaskRequest
 from secagg.masked.states import ClientState
-from secagg.wire import MessageType, carries_vector, message_type, seal_frame
+from secagg.wire import MessageType, carries_vector, message_type, seal_frame, write_parties
 
 LAYOUT = Layout.of([("narrow", 3, 100), ("wide", 2, 2**60)])
 NAMES = sorted(name for name, row in ROWS.items() if row.max_examples > 100 and not (row.noise or row.is_of_series))
@@ -164,7 +163,7 @@ class CohortMachine(RuleBasedStateMachine):
         asked = [seen for seen in self.seen_by_parties if seen[0] in self.everybody.helpers]
         if self.config.guarantee.threshold:
             party = data.draw(st.sampled_from(self.clients))
-            payload = UnmaskRequest(dropouts=tuple(sorted(others))).to_payload()
+            payload = write_parties(others)
             message = seal_frame(
                 MessageType.UNMASK_REQUEST,
                 payload,
@@ -177,6 +176,9 @@ class CohortMachine(RuleBasedStateMachine):
         elif asked:
             party, message = data.draw(st.sampled_from(asked))
             request = content_of(message, self.config)
+            if isinstance(request, tuple):
+                self._party_receives(party, forged(message, write_parties(others)))
+                return
             (name, named), *_ = ((field.name, getattr(request, field.name)) for field in fields(request))
             some = {p: named[p] for p in named if p in others} if isinstance(named, dict) else tuple(sorted(others))
             self._party_receives(party, forged(message, replace(request, **{name: some})))

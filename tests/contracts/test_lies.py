@@ -20,9 +20,8 @@ from secagg.config import SERVER
 from secagg.encryption.key_holder import KeyHolder, write_request
 from secagg.errors import LocalProtocolError, MalformedMessageError, RemoteProtocolError, RepeatedMessageError
 from secagg.masked.client import MaskedClient
-from secagg.masked.messages import UnmaskRequest
 from secagg.masked.states import ClientState
-from secagg.wire import HEADER_BYTES, MessageType
+from secagg.wire import HEADER_BYTES, MessageType, write_parties
 
 LAYOUT = Layout.of([("s", 40, 2**16)])
 CLIENTS = (1, 2, 3, 4, 5)
@@ -142,14 +141,14 @@ DELIVERIES: dict[str, Lie] = {
     "too few": (lambda m, _: without(m, "sealed", 2, 3, 4), "at least 3 clients must have shared .* names 2"),
 }
 SURVIVORS: dict[str, Lie] = {
-    "its reader is dead": (lambda *_: UnmaskRequest(dropouts=(1,)), "calls this client a dropout"),
-    "a stranger is dead": (lambda *_: UnmaskRequest(dropouts=(9,)), "1 dropouts"),
-    "the server is dead": (lambda *_: UnmaskRequest(dropouts=(0,)), "1 dropouts"),
-    "too few live": (lambda *_: UnmaskRequest(dropouts=(2, 3, 4)), "at least 3 clients, the server names 2"),
+    "its reader is dead": (lambda *_: write_parties((1,)), "calls this client a dropout"),
+    "a stranger is dead": (lambda *_: write_parties((9,)), "1 dropouts"),
+    "the server is dead": (lambda *_: write_parties((0,)), "1 dropouts"),
+    "too few live": (lambda *_: write_parties((2, 3, 4)), "at least 3 clients, the server names 2"),
     "one is dead twice": (lambda *_: (2).to_bytes(4, "big") + (5).to_bytes(4, "big") * 2, "ascend"),
 }
 SIGNED_SURVIVORS: dict[str, Lie] = {
-    "forged": (lambda m, _: replace(m, signature=bytes(64)), "not one on this sum's survivors"),
+    "forged": (lambda *_: bytes(64), "not one on this sum's survivors"),
     "another's": (lambda _, hand: hand.read(hand.said[1]), "not one on this sum's survivors"),
 }
 PROOFS: dict[str, Lie] = {
@@ -199,8 +198,8 @@ SIGNED_SEEDS: dict[str, Lie] = {
     "of an invented client": (lambda m, hand: invented(m, hand), "seeds of client 2 are not those that it signed"),
 }
 SETS: dict[str, Lie] = {
-    "of too few": (lambda m, _: replace(m, parties=(1,)), "at least 2 clients, the server names 1"),
-    "with a stranger": (lambda m, _: replace(m, parties=(1, 2, 9)), OUTSIDE + " cohort, or whose seeds"),
+    "of too few": (lambda *_: write_parties((1,)), "at least 2 clients, the server names 1"),
+    "with a stranger": (lambda *_: write_parties((1, 2, 9)), OUTSIDE + " cohort, or whose seeds"),
 }
 CERTIFICATES: dict[str, Lie] = {
     "of others": (lambda m, _: replace(m, survivors=(1, 2, 3)), "signed another survivor set"),
@@ -216,8 +215,8 @@ UNSIGNED_CERTIFICATES: dict[str, Lie] = {
     "with a stranger": (lambda m, _: replace(m, survivors=(1, 2, 9)), OUTSIDE + " cohort, or whose seeds"),
 }
 MASKS_ASKED: dict[str, Lie] = {
-    "of no set": (lambda m, _: replace(m, sets=()), "or for none"),
-    "of another set": (lambda m, _: replace(m, sets=(*m.sets, 99)), "sets that this helper is not in"),
+    "of no set": (lambda *_: write_parties(()), "or for none"),
+    "of another set": (lambda m, _: write_parties((*m, 99)), "sets that this helper is not in"),
 }
 UPLOADS: dict[str, Lie] = {
     "one helper only": (lambda m, _: without(m, "boxes", 7), "a box for each helper|bytes early"),
@@ -227,9 +226,9 @@ SIGNED_UPLOADS: dict[str, Lie] = {
     "another box": (lambda m, _: boxed(m), UNSIGNED_SEEDS),
     "other commitments": (lambda m, _: replace(m, commitments=bytes(len(m.commitments))), UNSIGNED_SEEDS),
 }
-COMPLAINTS: dict[str, Lie] = {"of a stranger": (lambda m, _: replace(m, parties=(9,)), "it was told nothing of")}
+COMPLAINTS: dict[str, Lie] = {"of a stranger": (lambda *_: write_parties((9,)), "it was told nothing of")}
 SET_SIGNATURES: dict[str, Lie] = {
-    "of another set": (lambda m, _: replace(m, signature=bytes(64)), "signed another survivor set"),
+    "of another set": (lambda *_: bytes(64), "signed another survivor set"),
 }
 MASK_SUMS: dict[str, Lie] = {
     "cut": (lambda m, _: replace(m, sums={p: v[:-1] for p, v in m.sums.items()}), "ends before its"),
@@ -270,7 +269,7 @@ LIES: list[tuple[tuple[str, ...], MessageType, dict[str, Lie], dict[int, int]]] 
         T.UNMASK_REQUEST,
         {
             "one lives that shared nothing": (
-                lambda *_: UnmaskRequest(dropouts=()),
+                lambda *_: write_parties(()),
                 "1 neighbours that shared no secret",
             )
         },

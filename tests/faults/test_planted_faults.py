@@ -91,13 +91,13 @@ from secagg.encryption.cipher import pack
 from secagg.encryption.key_holder import KeyHolder
 from secagg.encryption.seal import load_public
 from secagg.entropy import Entropy
-from secagg.masked.messages import Roster, SealedShares, UnmaskRequest, UnmaskShares
+from secagg.masked.messages import Roster, SealedShares, UnmaskShares
 from secagg.primitives.boxes import BoxKey
 from secagg.primitives.shamir import SHARE_BYTES
 from secagg.ring import RingVector
 from secagg.sessions import ClientInput
 from secagg.sums import Upload
-from secagg.wire import MessageType, Reader, payload_of
+from secagg.wire import MessageType, Reader, payload_of, write_parties
 
 # Faults
 
@@ -497,7 +497,7 @@ def exchanged(parties: InOneProcess, message: bytes) -> bytes:
 
 
 def other_survivors(parties: InOneProcess, message: bytes) -> bytes:
-    return by_server(parties, message, UnmaskRequest(dropouts=(5,)).to_payload())
+    return by_server(parties, message, write_parties((5,)))
 
 
 def one_bit(parties: InOneProcess, message: bytes) -> bytes:

@@ -36,16 +36,23 @@ from secagg.masked.messages import (
     SealedShares,
     ShareDelivery,
     SurvivorProof,
-    SurvivorSignature,
-    UnmaskRequest,
     UnmaskShares,
 )
 from secagg.masked.series import MaskedSeries, SeriesClient, SeriesServer
-from secagg.primitives.identity import IdentityKey
+from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey
 from secagg.primitives.sealing import SealBrokenError, open_sealed, seal
 from secagg.receipts import Receipt
 from secagg.ring import RingVector
-from secagg.wire import MessageType, Reader, message_type, open_frame, payload_of, seal_frame
+from secagg.wire import (
+    MessageType,
+    Reader,
+    message_type,
+    open_frame,
+    payload_of,
+    read_parties,
+    seal_frame,
+    write_parties,
+)
 
 Target = Callable[[bytes], None]
 DURABLE = b"SAGD\x06"
@@ -80,7 +87,9 @@ def _message(read: Callable[[Reader], Any], data: bytes) -> None:
         message = read(Reader(memoryview(data), peer=1))
     except MalformedMessageError:
         return
-    assert message.to_payload() == data
+    if isinstance(message, tuple):
+        message = write_parties(message)
+    assert (message if isinstance(message, bytes) else message.to_payload()) == data
 
 
 def _frame(data: bytes) -> None:
@@ -328,8 +337,8 @@ DECODERS: dict[str, Target] = {
     "sealed_shares": partial(_message, SealedShares.read),
     "share_delivery": partial(_message, ShareDelivery.read),
     "signed_share_delivery": partial(_message, partial(ShareDelivery.read, signs_peers=True)),
-    "unmask_request": partial(_message, UnmaskRequest.read),
-    "survivor_signature": partial(_message, SurvivorSignature.read),
+    "unmask_request": partial(_message, read_parties),
+    "survivor_signature": partial(_message, lambda reader: reader.only(SIGNATURE_BYTES)),
     "survivor_proof": partial(_message, SurvivorProof.read),
     "survivor_proof_with_peers": partial(_message, partial(SurvivorProof.read, signs_peers=True)),
     "unmask_shares": partial(_message, UnmaskShares.read),

@@ -33,11 +33,11 @@ from secagg import MaskedSum
 from secagg.config import SERVER
 from secagg.errors import LocalProtocolError, MalformedMessageError, RemoteProtocolError
 from secagg.layout import Layout
-from secagg.masked.messages import Roster, UnmaskRequest, UnmaskShares
+from secagg.masked.messages import Roster, UnmaskShares
 from secagg.masked.series import SeriesClient, SeriesServer
 from secagg.masked.states import ClientState
 from secagg.ring import RingVector
-from secagg.wire import MAX_ENTRIES, MessageType, Reader, seal_frame
+from secagg.wire import MAX_ENTRIES, MessageType, Reader, read_parties, seal_frame, write_parties
 
 FIXED = 1 << 17
 """Bytes that any call may take: frames, exceptions with their tracebacks, small objects."""
@@ -229,7 +229,7 @@ def _roster(n: int) -> Callable[[], Any]:
 
 def _request(n: int) -> Callable[[], Any]:
     data = entry_list(n, n, 0)
-    return lambda: UnmaskRequest.read(Reader(memoryview(data), peer=0))
+    return lambda: read_parties(Reader(memoryview(data), peer=0))
 
 
 def _shares(n: int) -> Callable[[], Any]:
@@ -254,7 +254,7 @@ def _told_dropouts(n: int) -> Callable[[], Any]:
     config = MaskedSum(layout=layout, clients=clients, session_id=bytes(16), threshold=n // 2 + 1)
     frame = seal_frame(
         MessageType.UNMASK_REQUEST,
-        UnmaskRequest(dropouts=clients[1:]).to_payload(),
+        write_parties(clients[1:]),
         digest=config.digest,
         sender=SERVER,
         recipient=1,

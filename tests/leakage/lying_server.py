@@ -31,13 +31,10 @@ from secagg.committee.messages import (
     SEEDS_LABEL,
     SET_LABEL,
     CommitteeInput,
-    MaskRequest,
     MaskSum,
-    Parties,
     SeedDelivery,
     SeedEntry,
     SetCertificate,
-    SetSignature,
     box_binding,
     mask_seed,
     seed_commitment,
@@ -53,8 +50,6 @@ from secagg.masked.messages import (
     Roster,
     ShareDelivery,
     SurvivorProof,
-    SurvivorSignature,
-    UnmaskRequest,
 )
 from secagg.masked.secrets import seal_binding, sealing_key, sign_peers, sign_survivors
 from secagg.masked.series import MaskedSeries
@@ -616,12 +611,12 @@ class Masked(Attack):
         if self.stage.may_lie:
             dropouts ^= {peer for peer in config.clients if peer != party and self.choose(2)}
         self._dropouts[number] = self._asked[number, party] = dropouts
-        return UnmaskRequest(dropouts=tuple(sorted(dropouts))).to_payload()
+        return write_parties(tuple(sorted(dropouts)))
 
     def _take_signature(self, number: int, party: int) -> None:
         message = self._said[number, party, MessageType.SURVIVOR_SIGNATURE]
         frame = opened(self._config(number), message, sender=party, recipient=SERVER)
-        signature = SurvivorSignature.read(reader(frame, party)).signature
+        signature = reader(frame, party).only(SIGNATURE_BYTES)
         self._signed[number, self._asked[number, party]][party] = signature
 
     def _proof(self, number: int, party: int) -> bytes:
@@ -721,7 +716,7 @@ class Committee(Attack):
         if self.stage.may_lie and config.is_authenticated and step == SEEDS:
             self._asks_whether_failed ^= bool(self.choose(2))
         if self._asks_whether_failed:
-            nobody = Parties(parties=()).to_payload()
+            nobody = write_parties(())
             if self.tell(number, helper, says(config, MessageType.SURVIVOR_SET, nobody, recipient=helper)):
                 self._say_failed[number].add(helper)
 
@@ -739,11 +734,13 @@ class Committee(Attack):
     def _request(self, number: int, step: int, helper: int) -> bytes:
         type_, make = {
             SEEDS: (MessageType.SEED_DELIVERY, self._seeds_for),
-            SURVIVORS: (MessageType.SURVIVOR_SET, self._survivors_for),
+            SURVIVORS: (MessageType.SURVIVOR_SET, lambda *of: write_parties(self._survivors_for(*of))),
             CERTIFICATE: (MessageType.SET_CERTIFICATE, self._certificate),
             MASKS: (MessageType.MASK_REQUEST, self._masks),
         }[step]
-        return says(self.stage.sums[number], type_, make(number, helper).to_payload(), recipient=helper)
+        content: Any = make(number, helper)
+        payload = content if isinstance(content, bytes) else content.to_payload()
+        return says(self.stage.sums[number], type_, payload, recipient=helper)
 
     def _seeds_for(self, number: int, helper: int) -> SeedDelivery:
         config, entries = self._config(number), {}
@@ -799,28 +796,28 @@ class Committee(Attack):
             signature = self.stage.once(("signed", *said), lambda: identity_of(party).sign(SEEDS_LABEL, *said))
         return replace(upload, signature=signature)
 
-    def _survivors_for(self, number: int, helper: int) -> Parties:
+    def _survivors_for(self, number: int, helper: int) -> tuple[int, ...]:
         """Those that the last helper was told, but for those that this one is told otherwise of."""
         known = self._told_of[number, helper]
         if self.stage.may_lie:
             self._left_out[number] ^= {party for party in known if self.choose(2)}
         survivors = tuple(party for party in known if party not in self._left_out[number])
         self._fixed[number, helper] = frozenset(survivors)
-        return Parties(parties=survivors)
+        return survivors
 
     def _take_signature(self, number: int, helper: int, message: bytes) -> None:
         config = self._config(number)
-        signature = SetSignature.read(reader(opened(config, message, sender=helper, recipient=SERVER), helper), config)
+        signature = reader(opened(config, message, sender=helper, recipient=SERVER), helper).only(SIGNATURE_BYTES)
         said = self._told_of[number, helper]
         agreed = set_hash(config.digest, {party: said[party] for party in self._fixed[number, helper]})
-        self._signed[number, agreed][helper] = signature.signature
+        self._signed[number, agreed][helper] = signature
         self._answered_for[number, helper] = self._fixed[number, helper]
 
     def _certificate(self, number: int, helper: int) -> SetCertificate:
         """All signatures on what this helper signed; colluders sign everything. Or others' on other sets, too."""
         config, said = self._config(number), self._told_of[number, helper]
         if not config.is_authenticated:
-            return SetCertificate(survivors=self._survivors_for(number, helper).parties, signatures={})
+            return SetCertificate(survivors=self._survivors_for(number, helper), signatures={})
         survivors = self._answered_for[number, helper]
         agreed = set_hash(config.digest, {party: said[party] for party in survivors})
         signatures = {
@@ -832,8 +829,8 @@ class Committee(Attack):
                 signatures |= signed if k == number else {}
         return SetCertificate(survivors=tuple(sorted(survivors)), signatures=signatures | self._signed[number, agreed])
 
-    def _masks(self, number: int, helper: int) -> MaskRequest:
-        return MaskRequest(sets=self._config(number).seed_sharing.sets_of(helper))
+    def _masks(self, number: int, helper: int) -> bytes:
+        return write_parties(self._config(number).seed_sharing.sets_of(helper))
 
     def _config(self, number: int) -> CommitteeSum:
         config = self.stage.sums[number]

@@ -8,13 +8,9 @@ from typing import Any
 from secagg import IntVector, PartyId, SumResult, os_entropy
 from secagg.committee.messages import (
     CommitteeInput,
-    MaskRequest,
     MaskSum,
-    Parties,
     SeedDelivery,
     SetCertificate,
-    SetSignature,
-    SumHashes,
 )
 from secagg.config import SERVER
 from secagg.encryption.key_holder import read_request
@@ -26,12 +22,29 @@ from secagg.masked.messages import (
     SealedShares,
     ShareDelivery,
     SurvivorProof,
-    SurvivorSignature,
-    UnmaskRequest,
     UnmaskShares,
 )
-from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type, payload_of, seal_frame, sender_of
+from secagg.wire import (
+    HEADER_BYTES,
+    MessageType,
+    Reader,
+    message_type,
+    payload_of,
+    read_parties,
+    seal_frame,
+    sender_of,
+)
 from support.parties import key_of, resealed
+
+LISTS = frozenset(
+    {
+        MessageType.SEED_COMPLAINTS,
+        MessageType.SURVIVOR_SET,
+        MessageType.MASK_REQUEST,
+        MessageType.UNMASK_REQUEST,
+    }
+)
+"""Messages that are a list of parties, or of sets."""
 
 
 class ByHand:
@@ -151,23 +164,18 @@ def content_of(message: bytes, config: Any) -> Any:
     of_committee = {
         MessageType.COMMITTEE_INPUT: CommitteeInput,
         MessageType.SEED_DELIVERY: SeedDelivery,
-        MessageType.SEED_COMPLAINTS: Parties,
-        MessageType.SURVIVOR_SET: Parties,
-        MessageType.SET_SIGNATURE: SetSignature,
         MessageType.SET_CERTIFICATE: SetCertificate,
-        MessageType.SUM_HASHES: SumHashes,
-        MessageType.MASK_REQUEST: MaskRequest,
         MessageType.MASK_SUM: MaskSum,
     }
     if type_ in of_committee:
         return of_committee[type_].read(reader, config)
+    if type_ in LISTS:
+        return read_parties(reader)
     if type_ is MessageType.DECRYPTION_REQUEST:
         return read_request(reader, config.encoder.cipher(config))
     plainly = {
         MessageType.SEALED_SHARES: SealedShares,
         MessageType.SHARE_DELIVERY: ShareDelivery,
-        MessageType.UNMASK_REQUEST: UnmaskRequest,
-        MessageType.SURVIVOR_SIGNATURE: SurvivorSignature,
         MessageType.SURVIVOR_PROOF: SurvivorProof,
         MessageType.UNMASK_SHARES: UnmaskShares,
     }

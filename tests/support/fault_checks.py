@@ -40,7 +40,6 @@ from secagg.config import SERVER
 from secagg.dp import Budget, BudgetExceededError, Ledger, guarantee
 from secagg.encryption.key_holder import write_request
 from secagg.in_memory import Envelope
-from secagg.masked.messages import UnmaskRequest
 from secagg.wire import MessageType, message_type, payload_of, write_parties
 from simulations.audit.attack import Expectation
 from simulations.audit.catalogue import ATTACKS
@@ -116,7 +115,7 @@ def answers_again(mode: FaultyMode) -> bool:
         others = CLIENTS[1:] if one.recipient != 1 else CLIENTS[:-1]
         (left,) = set(CLIENTS) - set(others)
         questions: dict[MessageType, Callable[[], bytes]] = {
-            MessageType.UNMASK_REQUEST: UnmaskRequest(dropouts=(left,)).to_payload,
+            MessageType.UNMASK_REQUEST: lambda left=left: write_parties((left,)),  # type: ignore[misc]
             MessageType.SET_CERTIFICATE: SetCertificate(survivors=others, signatures={}).to_payload,
             MessageType.DECRYPTION_REQUEST: lambda of=one, survivors=others: _asking(of, survivors),  # type: ignore[misc]
         }

@@ -9,10 +9,18 @@ import flint
 import numpy as np
 from numpy.typing import NDArray
 
+from analytic.solve.digits import Digits
+
 
 def rational(matrix: NDArray[Any]) -> NDArray[Any]:
     """Every number as the fraction that it is."""
     return np.array([Fraction(x) for x in matrix.ravel().tolist()], dtype=object).reshape(matrix.shape)
+
+
+def fractions_of(matrix: Digits) -> list[Fraction]:
+    """The entries of exact digits, by rows."""
+    values, exponent = matrix.integers()
+    return [Fraction(value) * Fraction(2) ** exponent for value in values]
 
 
 def in_flint(matrix: NDArray[Any]) -> Any:

@@ -13,12 +13,9 @@ from secagg import InOneProcess, PartyId
 from secagg.committee.messages import (
     SET_LABEL,
     CommitteeInput,
-    MaskRequest,
     MaskSum,
-    Parties,
     SeedDelivery,
     SetCertificate,
-    SetSignature,
     set_hash,
 )
 from secagg.committee.protocol import CommitteeSum
@@ -26,10 +23,11 @@ from secagg.config import SERVER
 from secagg.entropy import Entropy
 from secagg.errors import SecureSumError
 from secagg.layout import IntVector
+from secagg.primitives.identity import SIGNATURE_BYTES
 from secagg.ring import RingVector
 from secagg.sessions import ClientSession
 from secagg.sums import CoalitionView
-from secagg.wire import MessageType, Reader, payload_of, seal_frame
+from secagg.wire import MessageType, Reader, payload_of, seal_frame, write_parties
 from simulations.audit.attack import PROBE, VICTIM, Attack, Expectation
 from simulations.audit.evaluate import Score
 from simulations.audit.view import read_integers
@@ -142,7 +140,7 @@ class _LyingServer:
             held = self._config.seed_sharing.sets_of(party)
             with suppress(SecureSumError):
                 self._ask(sessions[party], party, MessageType.SET_CERTIFICATE, certificate.to_payload())
-                request = MaskRequest(sets=held).to_payload()
+                request = write_parties(held)
                 answer = self._ask(sessions[party], party, MessageType.MASK_REQUEST, request)
                 for place, said in MaskSum.read(Reader(memoryview(answer), peer=party), self._config).sums.items():
                     yield place, survivors, RingVector.from_bytes(self._config.layout, said).copy()
@@ -153,9 +151,9 @@ class _LyingServer:
         with suppress(SecureSumError):
             self._ask(session, helper, MessageType.SEED_DELIVERY, SeedDelivery(entries=entries).to_payload())
         with suppress(SecureSumError):
-            said = Parties(parties=tuple(sorted(survivors))).to_payload()
+            said = write_parties(tuple(sorted(survivors)))
             answer = self._ask(session, helper, MessageType.SURVIVOR_SET, said)
-            return SetSignature.read(Reader(memoryview(answer), peer=helper), self._config).signature
+            return Reader(memoryview(answer), peer=helper).only(SIGNATURE_BYTES)
         return b""
 
     def _signed_by(self, colluder: PartyId, survivors: Iterable[PartyId]) -> bytes:

@@ -18,7 +18,7 @@ from support.by_hand import ByHand, forged
 from support.parties import key_of, signed
 
 from secagg import CommitteeSum, InOneProcess, Layout
-from secagg.committee.messages import SEEDS_LABEL, SET_LABEL, Parties, SetCertificate, number, set_hash
+from secagg.committee.messages import SEEDS_LABEL, SET_LABEL, SetCertificate, number, set_hash
 from secagg.committee.seed_sharing import ReplicatedSharing, resolve_complaints
 from secagg.errors import (
     HelperDisputeError,
@@ -28,7 +28,7 @@ from secagg.errors import (
     TooFewSurvivorsError,
 )
 from secagg.wire import MessageType as T
-from secagg.wire import Reader
+from secagg.wire import Reader, write_parties
 
 LAYOUT = Layout.of([("wide", 3, 2**40), ("narrow", 2, 90)])
 CLIENTS = (1, 2, 3, 4, 5, 6)
@@ -48,7 +48,7 @@ Fault = tuple[T, Callable[[Any], Any] | None]
 
 
 def other_bytes(hashes: Any) -> Any:
-    return replace(hashes, hashes=bytes(byte ^ 1 for byte in hashes.hashes))
+    return bytes(byte ^ 1 for byte in hashes)
 
 
 def other_sums(sums: Any) -> Any:
@@ -60,9 +60,9 @@ FAULTS: dict[str, Fault] = {
     "away when survivors are signed": (T.SET_SIGNATURE, None),
     "away when sums are hashed": (T.SUM_HASHES, None),
     "away when sums are sent": (T.MASK_SUM, None),
-    "complains of one": (T.SEED_COMPLAINTS, lambda said: replace(said, parties=(2,))),
-    "complains of all": (T.SEED_COMPLAINTS, lambda said: replace(said, parties=CLIENTS)),
-    "signs nothing": (T.SET_SIGNATURE, lambda said: replace(said, signature=bytes(64))),
+    "complains of one": (T.SEED_COMPLAINTS, lambda _: write_parties((2,))),
+    "complains of all": (T.SEED_COMPLAINTS, lambda _: write_parties(CLIENTS)),
+    "signs nothing": (T.SET_SIGNATURE, lambda _: bytes(64)),
     "hashes other sums": (T.SUM_HASHES, other_bytes),
     "sends other sums": (T.MASK_SUM, other_sums),
 }
@@ -223,9 +223,9 @@ def split(parties: InOneProcess, n_colluding: int, sets: tuple[tuple[int, ...], 
         hashes = [set_hash(config.digest, {party: said[party] for party in of}) for of in sets]
         signatures = [{h: key_of(h).sign(SET_LABEL, of_set) for h in colluding} for of_set in hashes]
         for helper, which in zip(honest, told, strict=True):
-            proposal = hand.framed(T.SURVIVOR_SET, Parties(parties=sets[which]), helper)
-            signatures[which][helper] = hand.read(hand.sessions[helper].receive(proposal)).signature
-            other = hand.framed(T.SURVIVOR_SET, Parties(parties=sets[1 - which]), helper)
+            proposal = hand.framed(T.SURVIVOR_SET, write_parties(sets[which]), helper)
+            signatures[which][helper] = hand.read(hand.sessions[helper].receive(proposal))
+            other = hand.framed(T.SURVIVOR_SET, write_parties(sets[1 - which]), helper)
             with pytest.raises(RemoteProtocolError, match="fixes one survivor set a session"):
                 hand.sessions[helper].receive(other)
         certificates = (SetCertificate(survivors=sets[which], signatures=signatures[which]) for which in range(2))
@@ -282,7 +282,7 @@ def test_a_quorum_proves_that_a_sum_failed_and_takes_no_mask_off_any_more(due: T
         hand.sessions[helper] = parties.helper(helper)
         hand.sessions[helper].restore(held)
         nobody = SetCertificate.read(Reader(memoryview(proof), peer=0), hand.config)
-        lies = [(T.SURVIVOR_SET, Parties(parties=CLIENTS)), (T.SET_CERTIFICATE, nobody)]
+        lies = [(T.SURVIVOR_SET, write_parties(CLIENTS)), (T.SET_CERTIFICATE, nobody)]
         for message in (*([requests[helper]] if requests else []), *(hand.framed(*lie, helper) for lie in lies)):
             with pytest.raises(RemoteProtocolError, match="nothing is due"):
                 hand.sessions[helper].receive(message)

@@ -22,12 +22,12 @@ from secagg.errors import (
     RemoteProtocolError,
     SumOutOfBoundsError,
 )
-from secagg.masked.messages import ShareDelivery, SurvivorProof, UnmaskRequest
+from secagg.masked.messages import ShareDelivery, SurvivorProof
 from secagg.masked.secrets import sign_peers
 from secagg.primitives.agreement import BadPublicKeyError, check_public_key
 from secagg.primitives.identity import is_signed, statement
 from secagg.sessions import ClientInput
-from secagg.wire import MessageType, Reader, payload_of
+from secagg.wire import MessageType, Reader, payload_of, write_parties
 
 CLIENTS = tuple(range(1, 8))
 LAYOUT = Layout.of([("counts", 40, 10**6)])
@@ -59,8 +59,8 @@ def test_a_server_that_tells_two_survivor_sets_gets_nothing() -> None:
     told = {party: (7,) if party <= 3 else () for party in CLIENTS if party != 7}
     signatures = {}
     for party, dropouts in told.items():
-        request = hand.framed(MessageType.UNMASK_REQUEST, UnmaskRequest(dropouts=dropouts), party)
-        signatures[party] = hand.read(hand.sessions[party].receive(request)).signature
+        request = hand.framed(MessageType.UNMASK_REQUEST, write_parties(dropouts), party)
+        signatures[party] = hand.read(hand.sessions[party].receive(request))
     for party in told:
         proof = hand.framed(MessageType.SURVIVOR_PROOF, SurvivorProof(signatures=signatures), party)
         with pytest.raises(RemoteProtocolError, match="did not sign the survivor set that this client was told"):
@@ -91,7 +91,7 @@ def test_a_client_reveals_once_in_its_life() -> None:
     assert shares.mask_key_shares.keys() == {7}
     assert shares.self_mask_shares.keys() == {1, 2, 3, 4, 5, 6}
     with pytest.raises(LocalProtocolError, match="takes no UNMASK_REQUEST"):
-        client.receive(hand.framed(MessageType.UNMASK_REQUEST, UnmaskRequest(dropouts=(6,)), 1))
+        client.receive(hand.framed(MessageType.UNMASK_REQUEST, write_parties((6,)), 1))
     assert client._kept.secrets is None
 
 
@@ -180,7 +180,7 @@ def test_who_shared_nothing_is_no_survivor() -> None:
     hand = on_an_expander()
     hand.until(MessageType.UNMASK_REQUEST)
     far = next(party for party in EXPANDER.clients if party not in (3, 5, *EXPANDER.neighbours(3)))
-    told = hand.framed(MessageType.UNMASK_REQUEST, UnmaskRequest(dropouts=(5,)), far)
+    told = hand.framed(MessageType.UNMASK_REQUEST, write_parties((5,)), far)
     with pytest.raises(RemoteProtocolError, match="survivors of some of the 1 parties that shared nothing") as caught:
         hand.sessions[far].receive(told)
     assert caught.value.peer == SERVER

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from analytic.afl import dequantised
 from analytic.errors import NotReadyError
-from analytic.evaluation import TallySpec
 from analytic.layers import Layer, Linear
 from analytic.learner import ClientRows, canonical_context, refuse_weights
 from analytic.model_arrays import Parts
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.solve import Solution, solve_ridge
 from analytic.statistics import LABELS, IntVector, Statistics, StatisticsSpec
+from analytic.tallies import TallySpec
 from analytic_secagg.errors import UsageError
 from analytic_secagg.learners import WEIGHING, LearnerEntry, LearnerSettings
 
