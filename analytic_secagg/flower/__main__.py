@@ -125,7 +125,7 @@ trial/server/models/rehearsal.
 
 PROGRAM = Program(
     "flower",
-    {"Commands": [command.to_click() for command in COMMANDS]},
+    {"Commands": COMMANDS},
     help="Closed-form federated learning between real hosts, with Flower: an app and a trial.",
     epilog="""Start with: analytic-secagg flower trial --help. docs/how-to/try-flower.md goes on from there.
 Keys, rosters and sites: analytic-secagg --help.

@@ -107,7 +107,7 @@ COMMANDS: tuple[Command[Any], ...] = (
 
 PROGRAM = Program(
     "nvflare",
-    {"Commands": [command.to_click() for command in COMMANDS]},
+    {"Commands": COMMANDS},
     help="Closed-form federated learning between real hosts, with NVFlare: jobs, kits and a trial.",
     epilog="""Start with: analytic-secagg nvflare trial --help. docs/how-to/deploy-on-nvflare.md leads on.
 Keys, rosters and sites: analytic-secagg --help.
