@@ -247,17 +247,12 @@ def _selection(head: Any, settings: LearnerSettings) -> RidgeCV | None:
 
 
 def _afl(settings: LearnerSettings) -> AFL:
-    if "ablation" in settings.options:
-        settings = _unremoved(settings)
+    if "ablation" in settings.options:  # the ridge is all that a cohort's RI processes add, and that nobody takes off
+        if not settings.ri_gamma:
+            raise UsageError("the ablation no-ri leaves the RI gamma in the solve, and it is 0: state one, such as 1")
+        ridge = _stated_ridge("the ablation no-ri", settings) + settings.max_clients * settings.ri_gamma
+        settings = replace(settings, ridge=ridge, ri_gamma=0.0)
     return _labelled(_linear_parameters(settings), settings)
-
-
-def _unremoved(settings: LearnerSettings) -> LearnerSettings:
-    """The settings whose ridge is all that a cohort's RI processes add, and that nobody takes off."""
-    if not settings.ri_gamma:
-        raise UsageError("the ablation no-ri leaves the RI gamma in the solve, and it is 0: state one, such as 1")
-    ridge = _stated_ridge("the ablation no-ri", settings) + settings.max_clients * settings.ri_gamma
-    return replace(settings, ridge=ridge, ri_gamma=0.0)
 
 
 def _labelled(parameters: dict[str, Any], settings: LearnerSettings) -> AFL:
@@ -316,10 +311,6 @@ def _linear_weights(whole: AnalyticLearner[Any], found: Any) -> FloatMatrix:
         return weights
     matrix, intercepts = learner.columns.own_units(model.weights)
     return np.vstack([matrix, intercepts]) if learner.fit_intercept else matrix
-
-
-def _personalise(learner: FedHiP | Pipeline, model: Any, rows: ClientRows, alphas: Sequence[float]) -> list[Any]:
-    return list(learner.personalise(model, rows, alphas))
 
 
 def _random(settings: LearnerSettings) -> AFL:
@@ -409,10 +400,6 @@ def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
     )
 
 
-def _sums_a_layer(options: Mapping[str, Option]) -> int:
-    return 1 if options.get("ablation") == "no-transform" else 2
-
-
 def _safle(settings: LearnerSettings) -> AnalyticLearner[Any]:
     """SAFLe with thresholds at the quantiles of all rows, from a first sum of histograms, or evenly from low to high.
 
@@ -474,7 +461,7 @@ LEARNERS: Mapping[str, LearnerEntry] = {
             options={"alphas": numbers, **LINEAR_OPTIONS, **CHOOSING, **WEIGHING, **AGREEING},
             n_sums=_n_sums,
             linear_weights=_linear_weights,
-            personalise=_personalise,
+            personalise=lambda learner, model, rows, alphas: list(learner.personalise(model, rows, alphas)),
         ),
         LearnerEntry(
             name="random",
@@ -546,7 +533,10 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 **WEIGHING,
                 **AGREEING,
             },
-            n_sums=lambda options: int(options.get("n_layers", 5)) * _sums_a_layer(options) + _balancing(options),
+            n_sums=lambda options: (
+                int(options.get("n_layers", 5)) * (1 if options.get("ablation") == "no-transform" else 2)
+                + _balancing(options)
+            ),
         ),
         LearnerEntry(
             name="safle",

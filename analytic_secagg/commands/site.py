@@ -81,6 +81,11 @@ class TrialOptions(FolderOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoOptions:
+    """Options of the command ``doctor``: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeyOptions:
     """Options of the commands that make a key."""
 
@@ -138,6 +143,20 @@ class CheckOptions(SiteOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HealthOptions:
+    """Options of the command ``health``."""
+
+    site: Path = option("the site's own file", file, positional=True, metavar="SITE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectOptions(HealthOptions):
+    """Options of the command ``inspect``."""
+
+    metrics: bool = option("print numbers for Prometheus instead", default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochOptions(SiteOptions):
     """Options of the command ``epoch``."""
 
@@ -146,7 +165,26 @@ class EpochOptions(SiteOptions):
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbandonOptions:
+    """Options of the command ``abandon``."""
+
+    folder: Path = option("of the run, next to the server's other models", file, positional=True, metavar="RUN")
+
+
 COMMANDS: tuple[Command[Any], ...] = (
+    Command(
+        name="doctor",
+        summary="check this host: versions, code, vectors, extras, extensions, arithmetic, entropy, clock; say what to "
+        "do",
+        examples="""example:
+  analytic-secagg doctor
+      then analytic-secagg check-site site.toml for keys, rows and folders of a site
+""",
+        options=NoOptions,
+        run="analytic_secagg.doctor_command:run",
+        finding="a line begins with FAIL and says what to do",
+    ),
     Command(
         name="identity",
         summary="make a signing key (of a client, the server, a helper or the key holder); print its public half",
@@ -207,6 +245,40 @@ COMMANDS: tuple[Command[Any], ...] = (
         finding="a line begins with FAIL and says what would fail",
     ),
     Command(
+        name="profile",
+        summary="show a site's own people what its rows look like: missing, odd and repeated values; without network",
+        examples="""example:
+  analytic-secagg profile site.toml
+      it shows values, also of rows that are refused: for this site alone
+""",
+        options=SiteOptions,
+        run="analytic_secagg.site_commands:show_profile",
+    ),
+    Command(
+        name="health",
+        summary="check that a site could take part now: file, query log, disk, rows, what is agreed on, budget",
+        examples="""example:
+  analytic-secagg health site.toml
+      for a monitor: it exits with 1 if something would keep the site from taking part, and changes nothing;
+      it waits up to 20 seconds for a sum that is being added up
+""",
+        options=HealthOptions,
+        run="analytic_secagg.site_checks:health",
+        finding="a line begins with FAIL and says what is wrong",
+    ),
+    Command(
+        name="inspect",
+        summary="show what a site's rows have been given to, and to whom, from its own query log and receipts",
+        examples="""examples:
+  analytic-secagg inspect site.toml
+      each total with the clients in it and who signed it; what the site helped with; what its rows have cost
+  analytic-secagg inspect site.toml --metrics
+      the same as numbers, for the textfile collector of a Prometheus node exporter
+""",
+        options=InspectOptions,
+        run="analytic_secagg.inspect_command:run",
+    ),
+    Command(
         name="accept-loss",
         summary="go on with a query log that was lost or restored from an older copy; its rows count as given before",
         examples="""example:
@@ -225,6 +297,16 @@ COMMANDS: tuple[Command[Any], ...] = (
 """,
         options=SiteOptions,
         run="analytic_secagg.site_commands:begin_ledger",
+    ),
+    Command(
+        name="abandon",
+        summary="give up a run that waits for parties: its sites forget it, and it can release no total",
+        examples="""example:
+  analytic-secagg abandon server/models/run-7
+      on the server's host; the sites are told when the next run begins
+""",
+        options=AbandonOptions,
+        run="analytic_secagg.site_commands:abandon",
     ),
 )
 """In the order of a site's life."""

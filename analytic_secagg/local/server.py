@@ -185,11 +185,6 @@ def server_tls(folder: Path) -> ssl.SSLContext:
     return tls
 
 
-def _doze(seconds: float) -> None:
-    """Wait a fraction: on one host answers come sooner than an exchange expects."""
-    time.sleep(seconds / 5)
-
-
 def main(folder: Path, pace_seconds: float) -> None:
     """Print the port, then obey orders until the input ends: a line of JSON with the run's name and settings each.
 
@@ -225,7 +220,8 @@ def _obey(
         with RunStore.opened(folder) as store:
             if (outcome := store.outcome) is not None and store.is_of(plan):
                 return outcome if outcome[0] else None
-        train(settings, server, transport, folder, sleep=_doze)
+        # on one host answers come sooner than an exchange expects
+        train(settings, server, transport, folder, sleep=lambda seconds: time.sleep(seconds / 5))
     except (FederationError, AnalyticError, SecureSumError, OSError) as raised:
         return type(raised).__name__, str(raised)
     return None

@@ -27,10 +27,7 @@ class GridSeries:
     Args:
         first: the proposal of the first sum, or of the one to go on with.
         server: the server's own roster and key.
-        exchange: the way to the nodes for this series.
-        deadlines: of every exchange.
-        store: the run's state.
-        addresses: where the parties are; it is kept up to date.
+        exchange, deadlines, store, addresses: see ``grid_sum.run_sum``.
     """
 
     def __init__(

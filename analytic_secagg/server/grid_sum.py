@@ -83,16 +83,7 @@ def certify(
 
 
 class _Rounds:
-    """Requests to the parties of a sum, each at its node, and what they answer.
-
-    Args:
-        protocol: the sum.
-        listening: takes the answers.
-        exchange: the way to the nodes.
-        deadlines: of every exchange.
-        addresses: where the parties are.
-        expected: clients that are asked again until the deadline.
-    """
+    """Requests to the parties of a sum, each at its node, and what they answer, which ``listening`` takes."""
 
     def __init__(
         self,
@@ -167,12 +158,7 @@ class GridSum(_Rounds):
     Args:
         protocol: the sum.
         session: the server's, fresh; it goes on where the store has a record of it.
-        exchange: the way to the nodes.
-        deadlines: of every exchange.
-        store: the run's state.
-        addresses: where the parties are; in a series, that were met before. It is kept up to date.
-        expected: clients that are asked again until the deadline.
-        needed: clients without whose vectors the sum stops; it goes on once they are back.
+        exchange, deadlines, store, addresses, expected, needed: see ``run_sum``.
     """
 
     def __init__(
@@ -206,7 +192,11 @@ class GridSum(_Rounds):
         n_parties = len(proposal.clients) + len(self._helpers)
         self._addresses.n_invited = max(self._addresses.n_invited, min(len(contents), n_parties))
         self._store.keep_addresses(self._addresses)  # who is asked now may have to be told how it ends
-        deadlines = replace(self._deadlines, of=self._addresses.n_invited, complete=self._is_everybody_here)
+        deadlines = replace(
+            self._deadlines,
+            of=self._addresses.n_invited,
+            complete=lambda: not self._helpers_missing() and self._expected <= self._addresses.node_of.keys(),
+        )
         self._exchange.ask("INVITATION", INVITE, contents, self._take_first, deadlines)
         spare = self._protocol.guarantee.helper_dropout_tolerance
         if len(missing := self._helpers_missing()) > spare:
@@ -284,9 +274,6 @@ class GridSum(_Rounds):
             self._take(node, party, message)
         elif message and self._feed(node, party, message):
             self._addresses.node_of[party] = node
-
-    def _is_everybody_here(self) -> bool:
-        return not self._helpers_missing() and self._expected <= self._addresses.node_of.keys()
 
     def _helpers_missing(self) -> list[PartyId]:
         return sorted(set(self._helpers) - self._addresses.node_of.keys())

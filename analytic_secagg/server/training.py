@@ -389,18 +389,14 @@ class Training:
         """The next sum, once its results have space on the disk; an error says who refused and who did not answer."""
         self._reserve.hold(step.layout.size)
         with self._exchange.accounted():
-            return self._make_sum(step, in_series=in_series)
-
-    def _make_sum(self, step: Step[Any], *, in_series: bool) -> SumResult:
-        """The next sum; in a series it goes on with the one before where enough clients are left."""
-        try:
-            if self._series is not None:
-                return self._series.run_next(step.learner, step.model)
-            return self._fresh_sum(step, in_series=in_series)
-        except SeriesOverError as error:
-            self._progress.say("series ends", reason=str(error))
-            self._store.drop_sum()
-            return self._fresh_sum(step, in_series=in_series)
+            try:
+                if self._series is not None:
+                    return self._series.run_next(step.learner, step.model)
+                return self._fresh_sum(step, in_series=in_series)
+            except SeriesOverError as error:  # too few clients are left to go on with the one before
+                self._progress.say("series ends", reason=str(error))
+                self._store.drop_sum()
+                return self._fresh_sum(step, in_series=in_series)
 
     def _fresh_sum(self, step: Step[Any], *, in_series: bool) -> SumResult:
         """A sum by itself, or the first of a series; or the one that a process before left."""

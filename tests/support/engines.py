@@ -301,7 +301,7 @@ def local(trial: Trial, settings: Mapping[str, Any], sites: Sites, patch: pytest
     transport = SocketTransport(server_tls(trial.folder / "server" / "tls"))
 
     def is_idle() -> bool:
-        return transport._answers.are_complete and set(transport.nodes()) == sites.files.keys() - sites.gone
+        return not transport._answers._open and set(transport.nodes()) == sites.files.keys() - sites.gone
 
     def live(folder: Path) -> None:
         try:
