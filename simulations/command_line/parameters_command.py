@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -164,9 +165,15 @@ def run(options: ParametersOptions) -> int:
 
 
 def _of_masked_sums(options: ParametersOptions) -> Iterator[dict[str, str]]:
-    for n_clients in options.clients:
-        for assumptions in _both_servers(options):
-            yield _row(options, n_clients, assumptions)
+    for n_clients, malicious in itertools.product(options.clients, (False, True)):
+        assumptions = Assumptions(
+            corruption=options.corruption,
+            dropout=options.dropout,
+            malicious_server=malicious,
+            security_bits=options.security_bits,
+            correctness_bits=options.correctness_bits,
+        )
+        yield _row(options, n_clients, assumptions)
 
 
 def _of_committees(options: ParametersOptions) -> Iterator[dict[str, str]]:
@@ -198,17 +205,6 @@ def _committee_row(config: CommitteeSum) -> dict[str, str]:
         "bytes beyond the vector": f"{cost.bytes_up - cost.vector_bytes}",
         "of the vector": f"{cost.vector_bytes}",
     }
-
-
-def _both_servers(options: ParametersOptions) -> Iterator[Assumptions]:
-    for malicious in (False, True):
-        yield Assumptions(
-            corruption=options.corruption,
-            dropout=options.dropout,
-            malicious_server=malicious,
-            security_bits=options.security_bits,
-            correctness_bits=options.correctness_bits,
-        )
 
 
 def _row(options: ParametersOptions, n_clients: int, assumptions: Assumptions) -> dict[str, str]:

@@ -180,7 +180,7 @@ def _local_training(
         shuffled, goals = features[order], targets[order]
         for start in range(0, n, step):
             batch = shuffled[start : start + step]
-            errors = _softmax(batch @ weights.T)
+            errors = softmax(batch @ weights.T)
             errors -= goals[start : start + step]
             gradient = errors.T @ batch
             gradient *= settings.learning_rate / len(batch)
@@ -190,7 +190,7 @@ def _local_training(
     return weights
 
 
-def _softmax(scores: FloatMatrix) -> FloatMatrix:
+def softmax(scores: NDArray[Any]) -> NDArray[Any]:
     """Row-wise softmax, in place."""
     scores -= scores.max(axis=1, keepdims=True)
     np.exp(scores, out=scores)

@@ -32,10 +32,6 @@ def _ridge(text: str) -> float | Literal["cv"]:
     return number(text, f"a finite number of at least 0, or {CROSS_VALIDATED}", lambda penalty: penalty >= 0)
 
 
-def _penalty(text: str) -> float:
-    return number(text, "a finite number of at least 0", lambda penalty: penalty >= 0)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederationOptions:
     """Options of the federation."""
@@ -92,11 +88,6 @@ class FederationOptions:
         return tuple(dict.fromkeys(way.name for way in self.partition))
 
 
-def _baselines(text: str) -> tuple[Averaging | DPSGD, ...]:
-    """Gradient methods by their names; ``all`` are those that need no budget."""
-    return tuple(BASELINES.values()) if text == "all" else named(text, "baseline", METHODS)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningOptions:
     """Options of learners and baselines."""
@@ -111,7 +102,7 @@ class LearningOptions:
     baselines: tuple[Averaging | DPSGD, ...] = option(
         f"gradient methods on the same rows, for comparison only: {', '.join(BASELINES)}, or all of these; with "
         "--epsilon also dpsgd",
-        _baselines,
+        lambda text: tuple(BASELINES.values()) if text == "all" else named(text, "baseline", METHODS),
         default=(),
         metavar="NAME,...",
         shown="none",
@@ -142,7 +133,7 @@ class LearningOptions:
     )
     ri_gamma: float = option(
         "AFL's gamma (RI process): added to each client's Gram, and removed from the total exactly",
-        _penalty,
+        lambda text: number(text, "a finite number of at least 0", lambda penalty: penalty >= 0),
         default=0.0,
         flag="--ri",
         metavar="GAMMA",
