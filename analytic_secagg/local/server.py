@@ -98,7 +98,8 @@ class SocketTransport(Transport):
         try:
             with self._tls.wrap_socket(raw, server_side=True) as connection:
                 connection.settimeout(None)
-                node = _name_of(connection)
+                certificate: Any = connection.getpeercert()  # which names the node's number
+                node = int(dict(pair for (pair,) in certificate["subject"])["commonName"])
                 with self._lock:
                     self._connected[node] = letters, connection
                 while (letter := self._next(node, letters, connection)) is not None:
@@ -168,12 +169,6 @@ def _stands(connection: ssl.SSLSocket) -> bool:
         return True
     except OSError:
         return False
-
-
-def _name_of(connection: ssl.SSLSocket) -> NodeId:
-    """The number that a node's certificate names."""
-    certificate: Any = connection.getpeercert()
-    return int(dict(pair for (pair,) in certificate["subject"])["commonName"])
 
 
 def server_tls(folder: Path) -> ssl.SSLContext:

@@ -199,7 +199,7 @@ class _ClosedForm:
         return {
             "bitwise_equal_to_pooled": weights == reference.weights_bytes,
             "max_abs_weight_deviation": largest_deviation(weights, reference.weights_bytes),
-            **self._quality("float64_ridge_test", self.pooled.float64_scores(reference, self.deal.data.x_test)),
+            **self._quality("float64_ridge_test", reference.float64_scores(self.deal.data.x_test)),
             "float64_ridge_max_abs_weight_deviation": off if off is not None and isfinite(off) else None,
             **federated,
         }
