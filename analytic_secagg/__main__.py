@@ -20,8 +20,8 @@ SECTIONS: Mapping[str, Sequence[Listed]] = {
         Listed("doctor", _SITE, "check this host: versions, extras, arithmetic, clock"),
     ),
     "Engines": (
-        Listed("flower", "analytic_secagg.flower.__main__:PROGRAM", "deploy with Flower: trial, rehearse, app"),
-        Listed("nvflare", "analytic_secagg.nvflare.__main__:PROGRAM", "deploy on NVFlare: trial, job, kit"),
+        Listed("flower", "analytic_secagg.flower.commands:PROGRAM", "deploy with Flower: trial, rehearse, app"),
+        Listed("nvflare", "analytic_secagg.nvflare.commands:PROGRAM", "deploy on NVFlare: trial, job, kit"),
     ),
     "A site": (
         Listed("schema", "analytic_secagg.commands.schema:COMMAND", "draft the schema of a table"),

@@ -10,7 +10,7 @@ import pytest
 
 from analytic_secagg.__main__ import SECTIONS
 from analytic_secagg.commands.site import COMMANDS as OF_SITES
-from analytic_secagg.flower.__main__ import COMMANDS
+from analytic_secagg.flower.commands import COMMANDS
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import REASONS, Refusal

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.commands import flower
 from support.crashes import KilledError
 from support.lying_server import LyingServer
 from support.rehearsed import (
@@ -34,7 +35,6 @@ from analytic.statistics import FloatMatrix
 from analytic_secagg.__main__ import main
 from analytic_secagg.configurations import configuration_digest
 from analytic_secagg.datasets import bundled
-from analytic_secagg.flower.__main__ import main as flower_main
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.site.errors import SiteFileError, UnreachableError
 from analytic_secagg.site.proposal import TrainingProposal
@@ -273,7 +273,7 @@ def test_the_command_prints_what_the_roster_pins(
     trial: Trial, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "flower"
-    assert flower_main(["trial", str(folder), "--helpers", "0"]) == 0
+    assert flower(["trial", str(folder), "--helpers", "0"]) == 0
     roster, run = folder / "site-1" / "roster.toml", folder / "app"
     capsys.readouterr()
     assert main(["configuration", str(run), str(roster)]) == 0
