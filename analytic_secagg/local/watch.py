@@ -24,7 +24,7 @@ from analytic_secagg.local.deployment import SERVER, LocalDeployment
 from analytic_secagg.local.server import GONE
 from analytic_secagg.modes import MODES
 from analytic_secagg.receipts import problems, told_by
-from analytic_secagg.release import GATES, Gate
+from analytic_secagg.release import QUESTIONS, Gate
 from analytic_secagg.site.errors import DeploymentError
 from analytic_secagg.site.results import NAME_DIGITS
 from analytic_secagg.site.roster import Roster
@@ -306,8 +306,8 @@ class Demonstration:
             "pooled": pooled,
             "accuracy": float(np.mean(np.argmax(scores, axis=1) == self._dataset.y_test)),
             "gates": [
-                {"asks": entry.question, "finds": concerns.get(gate.value, "")}
-                for gate, entry in GATES.items()
+                {"asks": question, "finds": concerns.get(gate.value, "")}
+                for gate, question in QUESTIONS.items()
                 if gate is not Gate.COHORT_DIFFERENCE  # the sites' query logs answer it, and the server is told of none
             ],
             "bill": summary["bill"],
