@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from analytic.row_format import RowFormat
 from analytic.scaling import Agreement
 from analytic.sensitivity import ADJACENCIES, UNITS, Adjacency, Unit
-from analytic_secagg.console.arguments import budgets, count, file, named, natural, number, wholes
+from analytic_secagg.console.arguments import budgets, count, file, items, natural, number, wholes
 from analytic_secagg.console.declaration import changed, option, part
 from analytic_secagg.console.output_files import refuse_same_file
 from analytic_secagg.errors import UsageError
@@ -88,6 +88,14 @@ class FederationOptions:
         return tuple(dict.fromkeys(way.name for way in self.partition))
 
 
+def _baselines(text: str) -> tuple[Averaging | DPSGD, ...]:
+    """Gradient methods by their names; ``all`` are those that need no budget."""
+    names = tuple(BASELINES) if text == "all" else tuple(dict.fromkeys(items(text)))
+    if unknown := [name for name in names if name not in METHODS]:
+        raise UsageError(f"a baseline is one of {', '.join(METHODS)}, or all of them as all, not {unknown[0]!r}")
+    return tuple(METHODS[name] for name in names)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningOptions:
     """Options of learners and baselines."""
@@ -102,7 +110,7 @@ class LearningOptions:
     baselines: tuple[Averaging | DPSGD, ...] = option(
         f"gradient methods on the same rows, for comparison only: {', '.join(BASELINES)}, or all of these; with "
         "--epsilon also dpsgd",
-        lambda text: tuple(BASELINES.values()) if text == "all" else named(text, "baseline", METHODS),
+        _baselines,
         default=(),
         metavar="NAME,...",
         shown="none",
