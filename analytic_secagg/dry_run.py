@@ -21,7 +21,7 @@ from analytic_secagg.console.findings import Finding, fail, ok, warn
 from analytic_secagg.errors import FederationError
 from analytic_secagg.modes import find_mode
 from analytic_secagg.server.run_settings import RunSettings
-from analytic_secagg.site.admission import admit, allowed, check_budget
+from analytic_secagg.site.admission import admit, check_budget
 from analytic_secagg.site.disk import check_state
 from analytic_secagg.site.errors import DeclinedError
 from analytic_secagg.site.parties import client_of, coarse_columns
@@ -105,7 +105,7 @@ class DryRun:
         """Return this site's vector, None where it only helps, and what there is to say; or why it does not join."""
         try:
             file, proposal = self._proposed(model, place)
-            session, refusal = admit(file, allowed(file, proposal))
+            session, refusal = admit(file, proposal)
             if refusal:
                 raise DeclinedError(refusal)
             check_budget(self.file, session)

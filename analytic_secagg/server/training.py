@@ -468,10 +468,8 @@ class Training:
         self._model = {holds: model_to_bytes(learner, model, with_totals=holds) for holds in (False, True)}
         save_model(folder / "model.safetensors", learner, model)
         assert self._first is not None, "every learner has a sum"
-        first = self._first.to_bytes()
-        OutputFile(folder / "invitation").fill(lambda file: file.write(first))
-        totals = totals_to_bytes(self._totals)
-        OutputFile(folder / "totals.safetensors", private=True).fill(lambda file: file.write(totals))
+        OutputFile(folder / "invitation").write(self._first.to_bytes())
+        OutputFile(folder / "totals.safetensors", private=True).write(totals_to_bytes(self._totals))
         weights = hashlib.sha256(learner.weights_bytes(model)).hexdigest()
         proof = {"certified": not self._federation.uncertified, "uncertified": list(self._federation.uncertified)}
         summary = {
