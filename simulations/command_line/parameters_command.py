@@ -12,13 +12,11 @@ from analytic.statistics import StatisticsSpec
 from analytic_secagg.console.arguments import number, whole, wholes
 from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.errors import UsageError
+from analytic_secagg.modes import MODES, fresh_identity
 from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PartyId
-from secagg.committee import SealingKey
 from secagg.committee.seed_sharing import MOST_SEEDS, ReplicatedSharing
 from secagg.config import MAX_CLIENTS, SERVER
 from secagg.masked.assumptions import plan
-from secagg.primitives.boxes import BoxKey
-from secagg.primitives.identity import IdentityKey
 from secagg.sums import CLIENT_ROLE
 
 ROWS_PER_CLIENT = 1000
@@ -72,22 +70,14 @@ def committee_sum(n_helpers: int, corrupt: int, layout: Layout) -> CommitteeSum:
     """Return the sum of a committee whose parties sign, of three clients: what it promises depends on helpers alone.
 
     Raises:
-        secagg.errors.ConfigurationError: no committee of so many has so many corrupt ones.
+        UsageError, secagg.errors.ConfigurationError: no committee of so many has so many corrupt ones.
     """
-    clients, helpers = (1, 2, 3), tuple(range(4, 4 + n_helpers))
-    keys = {party: IdentityKey(party.to_bytes(32, "big")) for party in helpers}
-    sealing = {party: SealingKey.signed(key, BoxKey(party.to_bytes(32, "big")).public) for party, key in keys.items()}
-    return CommitteeSum(
-        layout=layout,
-        clients=clients,
-        session_id=bytes(16),
-        identities=tuple(map(_nobodys_key, clients)),
-        server_identity=_nobodys_key(SERVER),
-        helper_keys=tuple((party, key.to_bytes()) for party, key in sealing.items()),
-        helper_identities=tuple((party, key.public) for party, key in keys.items()),
-        min_survivors=2,
-        corrupt_helpers=corrupt,
+    mode = MODES["committee"].with_options(helpers=n_helpers, corrupt=corrupt)
+    parties = mode.in_one_process(
+        layout=layout, clients=(1, 2, 3), session_id=bytes(16), min_survivors=2, identity_of=fresh_identity
     )
+    assert isinstance(parties.protocol, CommitteeSum), "a committee's"
+    return parties.protocol
 
 
 MOST_HELPERS = 64
