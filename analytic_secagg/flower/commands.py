@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analytic_secagg.commands.site import FolderOptions, TrialOptions
+from analytic_secagg.commands.trial import FolderOptions, TrialOptions
 from analytic_secagg.console.arguments import file
 from analytic_secagg.console.command_line import Program
 from analytic_secagg.console.declaration import Command, option

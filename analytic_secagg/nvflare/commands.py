@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analytic_secagg.commands.site import FolderOptions, TrialOptions
+from analytic_secagg.commands.trial import FolderOptions, TrialOptions
 from analytic_secagg.console.arguments import file, whole
 from analytic_secagg.console.command_line import Program
 from analytic_secagg.console.declaration import Command, option
