@@ -112,7 +112,7 @@ class SessionStore:
         if mode & 0o077:
             raise SiteFileError(f"{self.path} must be a folder of its owner alone; chmod 700 it")
         with self._opened(self.path / FILE, _WAIT_SECONDS) as database:
-            self._check_version(self.path / FILE)
+            self._check_version(database, self.path / FILE)
             database.executescript(PREPARE)
             (self.path / FILE).chmod(0o600)
             if not is_behind:
@@ -131,8 +131,8 @@ class SessionStore:
         if not path.exists():
             yield False
             return
-        with self._opened(f"{path.absolute().as_uri()}?mode=ro", _READ_SECONDS):
-            yield self._check_version(path) > 0  # of an empty file it is 0
+        with self._opened(f"{path.absolute().as_uri()}?mode=ro", _READ_SECONDS) as database:
+            yield self._check_version(database, path) > 0  # of an empty file it is 0
 
     @contextmanager
     def copied(self) -> Iterator[bool]:
@@ -282,8 +282,8 @@ class SessionStore:
         except sqlite3.Error as error:
             raise SiteFileError(self._in_words(error)) from error
 
-    def _check_version(self, path: Path) -> int:
-        ((version,),) = self.run("PRAGMA user_version")
+    def _check_version(self, database: sqlite3.Connection, path: Path) -> int:
+        ((version,),) = database.execute("PRAGMA user_version").fetchall()
         if version not in (0, VERSION):
             raise SiteFileError(f"{path} is of another release; install that to go on with it")
         return int(version)

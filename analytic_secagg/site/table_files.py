@@ -129,7 +129,9 @@ def is_missing(value: Any) -> bool:
     """Return whether a value stands for none: None, NaN of any type, and pandas' NA and NaT."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
-    return isinstance(value, float | np.generic | Decimal) and bool(value != value)
+    if isinstance(value, Decimal):  # a signaling one compares with nothing
+        return value.is_nan()
+    return isinstance(value, float | np.generic) and bool(value != value)
 
 
 def _of_lines(path: Path, reading: Reading, lines: Iterator[tuple[int, list[Any]]]) -> Cells:
