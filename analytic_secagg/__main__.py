@@ -10,43 +10,43 @@ from types import FunctionType
 from analytic.extensions import Group, find, installed
 from analytic_secagg.console.command_line import DISTRIBUTION, Foreign, Listed, Program, run_line
 
+_SITE, _DOSSIER = "analytic_secagg.commands.site:COMMANDS", "analytic_secagg.commands.dossier:COMMANDS"
+
 SECTIONS: Mapping[str, Sequence[Listed]] = {
     "See it": (
         Listed(
             "demo", "analytic_secagg.commands.demo:COMMAND", "a federation of processes here, and a page to break it"
         ),
-        Listed(
-            "doctor", "analytic_secagg.commands.doctor:COMMAND", "check this host: versions, extras, arithmetic, clock"
-        ),
+        Listed("doctor", _SITE, "check this host: versions, extras, arithmetic, clock"),
     ),
     "Engines": (
-        Listed("flower", "analytic_secagg.flower.__main__:PROGRAM", "deploy with Flower: trial, rehearse, app"),
-        Listed("nvflare", "analytic_secagg.nvflare.__main__:PROGRAM", "deploy on NVFlare: trial, job, kit"),
+        Listed("flower", "analytic_secagg.flower.commands:PROGRAM", "deploy with Flower: trial, rehearse, app"),
+        Listed("nvflare", "analytic_secagg.nvflare.commands:PROGRAM", "deploy on NVFlare: trial, job, kit"),
     ),
     "A site": (
         Listed("schema", "analytic_secagg.commands.schema:COMMAND", "draft the schema of a table"),
-        Listed("profile", "analytic_secagg.commands.profile:COMMAND", "look for missing, odd and repeated values"),
+        Listed("profile", _SITE, "look for missing, odd and repeated values"),
         Listed("predict", "analytic_secagg.commands.predict:COMMAND", "apply a model to the rows of a table"),
-        Listed("identity", "analytic_secagg.commands.site:COMMANDS", "make a signing key"),
-        Listed("check-site", "analytic_secagg.commands.site:COMMANDS", "check a site's file, keys, folder and rows"),
-        Listed("health", "analytic_secagg.commands.health:COMMAND", "could this site take part now?"),
-        Listed("inspect", "analytic_secagg.commands.inspect:COMMAND", "what were this site's rows used for?"),
-        Listed("ledger", "analytic_secagg.commands.site:COMMANDS", "begin a site's privacy budget"),
-        Listed("accept-loss", "analytic_secagg.commands.site:COMMANDS", "go on after a query log was lost"),
-        Listed("epoch", "analytic_secagg.commands.site:COMMANDS", "renew a helper's sealing key"),
+        Listed("identity", _SITE, "make a signing key"),
+        Listed("check-site", _SITE, "check a site's file, keys, folder and rows"),
+        Listed("health", _SITE, "could this site take part now?"),
+        Listed("inspect", _SITE, "what were this site's rows used for?"),
+        Listed("ledger", _SITE, "begin a site's privacy budget"),
+        Listed("accept-loss", _SITE, "go on after a query log was lost"),
+        Listed("epoch", _SITE, "renew a helper's sealing key"),
         Listed("personalise", "analytic_secagg.commands.personalise:COMMAND", "make a site's own model from a total"),
     ),
     "A server": (
-        Listed("roster", "analytic_secagg.commands.site:COMMANDS", "check a roster, print its fingerprint"),
-        Listed("configuration", "analytic_secagg.commands.site:COMMANDS", "what would a run compute of all rows?"),
-        Listed("abandon", "analytic_secagg.commands.abandon:COMMAND", "give up a run that waits for parties"),
+        Listed("roster", _SITE, "check a roster, print its fingerprint"),
+        Listed("configuration", _SITE, "what would a run compute of all rows?"),
+        Listed("abandon", _SITE, "give up a run that waits for parties"),
         Listed("change", "analytic_secagg.commands.change:COMMAND", "let sites or rows join or leave a stored total"),
     ),
     "Evidence": (
         Listed("verify", "analytic_secagg.commands.verify:COMMAND", "compute a model again from its totals"),
-        Listed("audit-plan", "analytic_secagg.commands.dossier:COMMANDS", "sign an audit's hypotheses before a run"),
-        Listed("dossier", "analytic_secagg.commands.dossier:COMMANDS", "gather a run's evidence in a signed folder"),
-        Listed("check-dossier", "analytic_secagg.commands.dossier:COMMANDS", "verify such a folder offline"),
+        Listed("audit-plan", _DOSSIER, "sign an audit's hypotheses before a run"),
+        Listed("dossier", _DOSSIER, "gather a run's evidence in a signed folder"),
+        Listed("check-dossier", _DOSSIER, "verify such a folder offline"),
     ),
 }
 """Commands in the order of --help; each is imported when it is named."""

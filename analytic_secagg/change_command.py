@@ -81,7 +81,7 @@ def _write(contents: dict[Path, bytes]) -> None:
     outputs = [(OutputFile(path, private=True), content) for path, content in contents.items()]
     try:
         for output, content in outputs:
-            output.fill(lambda out, content=content: out.write(content))  # type: ignore[misc]
+            output.write(content)
     except BaseException:
         for output, _ in outputs:
             output.path.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from analytic.extensions import Group, installed, origin
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import RowFormat
 from analytic_secagg.code_version import PACKAGES, code_version
-from analytic_secagg.commands.doctor import DoctorOptions
+from analytic_secagg.commands.site import NoOptions
 from analytic_secagg.console.findings import Finding, fail, ok, print_report, warn
 from analytic_secagg.modes import MODES
 from secagg import conformance
@@ -178,6 +178,6 @@ CHECKS = {
 }
 
 
-def run(options: DoctorOptions) -> int:
+def run(options: NoOptions) -> int:
     """Check this host; the exit code."""
     return print_report((name, finding) for name, check in CHECKS.items() for finding in check())

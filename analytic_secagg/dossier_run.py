@@ -16,7 +16,7 @@ from analytic_secagg.configurations import configuration_digest
 from analytic_secagg.errors import FederationError
 from analytic_secagg.federation import Federation
 from analytic_secagg.receipts import problems as receipt_problems
-from analytic_secagg.release import GATES
+from analytic_secagg.release import QUESTIONS
 from analytic_secagg.run_account import account_of_run, account_of_sum
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.site.proposal import TrainingProposal
@@ -167,7 +167,7 @@ class FiledRun:
     @property
     def findings(self) -> list[tuple[int, str, str]]:
         """Findings of disclosure checks: (sum, the question, the finding)."""
-        asked = {gate.value: entry.question for gate, entry in GATES.items()}
+        asked = {gate.value: question for gate, question in QUESTIONS.items()}
         return [
             (number, asked.get(found["gate"], found["gate"]), found["message"])
             for number, one in enumerate(self.said["sums"], start=1)

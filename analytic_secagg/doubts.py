@@ -1,6 +1,7 @@
 """Doubts about rows that somebody gave: what they may have been meant as, where they are taken otherwise.
 
 They are sentences for whoever gave the rows. Of features they hold no value but public codes for a missing one.
+``names`` are of the columns of ``features``, shape (n, d), which a mapping has by site; labels have shape (n,).
 """
 
 from __future__ import annotations
@@ -53,12 +54,7 @@ def of_spelling(classes: Sequence[Any] | None, kind: str = "class") -> Iterator[
 
 
 def of_features(names: Sequence[str], features: NDArray[Any]) -> Iterator[str]:
-    """Yield the columns in which a public code for a missing value lies apart from all others.
-
-    Args:
-        names: of the columns.
-        features: shape (n, d).
-    """
+    """Yield the columns in which a public code for a missing value lies apart from all others."""
     if not len(features):
         return
     for place in np.flatnonzero(np.isin(ends(features, axis=0), [*MISSING_NUMBERS]).any(axis=0)).tolist():
@@ -70,13 +66,7 @@ def of_features(names: Sequence[str], features: NDArray[Any]) -> Iterator[str]:
 
 
 def of_telling(names: Sequence[str], features: NDArray[Any], targets: NDArray[Any]) -> Iterator[str]:
-    """Yield the columns that tell the target by themselves, cut once, where the commonest class does not.
-
-    Args:
-        names: of the columns.
-        features: shape (n, d).
-        targets: labels, shape (n,), or one real target, shape (n, 1).
-    """
+    """Yield the columns that tell the target by themselves, cut once, where the commonest class does not."""
     if len(features) < FEWEST_ROWS or features.shape[1] > MOST_COLUMNS or (targets.ndim > 1 and targets.shape[1] > 1):
         return
     step = -(-len(features) // MOST_ROWS)
@@ -99,12 +89,7 @@ def of_telling(names: Sequence[str], features: NDArray[Any], targets: NDArray[An
 
 
 def of_sizes(names: Sequence[str], columns: NDArray[Any]) -> Iterator[str]:
-    """Yield the columns of which a format keeps next to nothing, with an offset where one helps.
-
-    Args:
-        names: of the columns.
-        columns: features or real targets, shape (n, d).
-    """
+    """Yield the features, or real targets, of which a format keeps next to nothing, with an offset where one helps."""
     for name, own in zip(names, columns.T, strict=True):
         offset = proposed_offset(own)
         mend = (
@@ -117,11 +102,6 @@ def of_origin(features: NDArray[Any], labels: NDArray[Any], n_classes: int) -> I
     """Yield whether a linear model without an intercept misses what one with an intercept finds.
 
     Float64 least squares on some of the training rows; a column of ones, or many columns, make it needless.
-
-    Args:
-        features: shape (n, d).
-        labels: 0 to ``n_classes`` - 1, shape (n,).
-        n_classes: at least 2.
     """
     if not len(features) or features.shape[1] > MOST_COLUMNS:
         return
@@ -141,12 +121,7 @@ def of_origin(features: NDArray[Any], labels: NDArray[Any], n_classes: int) -> I
 
 
 def of_lone_columns(names: Sequence[str], features: Mapping[Any, NDArray[Any]]) -> Iterator[str]:
-    """Yield the columns that are 0 but at one site: their lines of a total's Gram are sums of that site's rows alone.
-
-    Args:
-        names: of the columns.
-        features: each site's, shape (n, d).
-    """
+    """Yield the columns that are 0 but at one site: their lines of a total's Gram are sums of its rows alone."""
     held = {name: np.asarray(own).any(axis=0) for name, own in features.items() if len(own)}
     if len(held) < 2:
         return
@@ -162,12 +137,7 @@ def of_lone_columns(names: Sequence[str], features: Mapping[Any, NDArray[Any]]) 
 
 
 def of_sites(names: Sequence[str], features: Mapping[Any, NDArray[Any]]) -> Iterator[str]:
-    """Yield the columns of which one site's values lie apart from all others', as where it has another unit.
-
-    Args:
-        names: of the columns.
-        features: each site's, shape (n, d).
-    """
+    """Yield the columns of which one site's values lie apart from all others', as where it has another unit."""
     held = {name: np.asarray(own, dtype=np.float64) for name, own in features.items() if len(own)}
     if len(held) < 3:
         return
@@ -195,11 +165,7 @@ def of_copies(sites: Mapping[Any, ClientRows]) -> Iterator[str]:
 
 
 def of_codings(labels: Mapping[Any, NDArray[Any]]) -> Iterator[str]:
-    """Yield the sites that have a label which no other has, and lack one that all others have.
-
-    Args:
-        labels: each site's, shape (n,).
-    """
+    """Yield the sites that have a label which no other has, and lack one that all others have."""
     held = {name: {*own.tolist()} for name, own in labels.items() if len(own)}
     for name, own in held.items():
         others = [labels for other, labels in held.items() if other != name]

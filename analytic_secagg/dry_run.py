@@ -21,7 +21,7 @@ from analytic_secagg.console.findings import Finding, fail, ok, warn
 from analytic_secagg.errors import FederationError
 from analytic_secagg.modes import find_mode
 from analytic_secagg.server.run_settings import RunSettings
-from analytic_secagg.site.admission import admit, allowed, check_budget
+from analytic_secagg.site.admission import admit, check_budget
 from analytic_secagg.site.disk import check_state
 from analytic_secagg.site.errors import DeclinedError
 from analytic_secagg.site.parties import client_of, coarse_columns
@@ -105,7 +105,7 @@ class DryRun:
         """Return this site's vector, None where it only helps, and what there is to say; or why it does not join."""
         try:
             file, proposal = self._proposed(model, place)
-            session, refusal = admit(file, allowed(file, proposal))
+            session, refusal = admit(file, proposal)
             if refusal:
                 raise DeclinedError(refusal)
             check_budget(self.file, session)
@@ -117,7 +117,10 @@ class DryRun:
                 Site(self.file).try_rows(session, rows)
             vector = session.step.vector(rows)
             if place < 2:  # a later sum of a series goes on with what the first one left
-                _first_message(client, session, vector)
+                signs = client.party in session.protocol.public_keys.get(CLIENT_ROLE, {})
+                identity = client.identity if signs else None
+                secrets = PartySecrets(identity=identity, data_fingerprint=lambda: bytes(16))
+                client_of(session, client.party, vector, secrets).start()
         except REFUSALS as error:
             return fail(f"{what}: {error or type(error).__name__}")
         return vector, _made(client, session, rows, what)
@@ -135,13 +138,6 @@ class DryRun:
         config = config_of(proposal, played)
         said = {party: mode.announce(config, PartySecrets(identity=key))[0] for party, key in keys.items()}
         return self.file.model_copy(update={"roster": played}), proposal.with_announced(said)
-
-
-def _first_message(client: ClientRole, session: Session, vector: Any) -> None:
-    """Let a state machine of this client say its first message, with its vector where the mode sends it then."""
-    signs = client.party in session.protocol.public_keys.get(CLIENT_ROLE, {})
-    secrets = PartySecrets(identity=client.identity if signs else None, data_fingerprint=lambda: bytes(16))
-    client_of(session, client.party, vector, secrets).start()
 
 
 def _made(client: ClientRole, session: Session, rows: ClientRows, what: str) -> Finding:

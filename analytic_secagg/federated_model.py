@@ -159,8 +159,9 @@ class FederatedModel:
         return self.learner.decision_function(self.model, self._features(X))
 
     def _features(self, X: Any) -> NDArray[Any]:
-        features = matrix("X", X)
-        if not self._fills and not (is_finite := np.isfinite(features)).all():
+        features, scaler = matrix("X", X), getattr(self.learner, "scaler", None)
+        # where all sites agreed on a value of a missing feature, it is none
+        if not (scaler and scaler.fill) and not (is_finite := np.isfinite(features)).all():
             bad = np.flatnonzero(~is_finite.all(axis=1))
             places = np.flatnonzero(~is_finite.all(axis=0)).tolist()
             columns = ", ".join(self.features[place] if self.features else str(place) for place in places)
@@ -171,12 +172,6 @@ class FederatedModel:
         if self.features is not None and (names := names_of(X)) is not None and names != self.features:
             raise UsageError(f"X needs the columns {', '.join(self.features)} in this order, not {', '.join(names)}")
         return features
-
-    @property
-    def _fills(self) -> bool:
-        """Test whether a missing feature has a value that all sites agreed on."""
-        scaler = getattr(self.learner, "scaler", None)
-        return bool(scaler is not None and scaler.fill)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class label of each row, shape (n,); 0 or 1 for each class where a row may have several.

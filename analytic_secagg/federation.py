@@ -103,31 +103,10 @@ class Step(Generic[M]):
             )
 
     @classmethod
-    def of(
-        cls,
-        learner: AnalyticLearner[M],
-        model: M,
-        *,
-        number: int = 0,
-        noise: PrivateForm | None = None,
-        max_client_rows: int | None = None,
-        n_clients: int | None = None,
-        sum_fits: bool = False,
-    ) -> Self | None:
-        """Return the sum that a learner needs next; None where its model is complete."""
+    def of(cls, learner: AnalyticLearner[M], model: M, **bounds: Any) -> Self | None:
+        """Return the sum that a learner needs next, with these other fields; None where its model is complete."""
         spec = learner.next_sum(model)
-        if spec is None:
-            return None
-        return cls(
-            learner=learner,
-            model=model,
-            spec=spec,
-            number=number,
-            noise=noise,
-            max_client_rows=max_client_rows,
-            n_clients=n_clients,
-            sum_fits=sum_fits,
-        )
+        return None if spec is None else cls(learner=learner, model=model, spec=spec, **bounds)
 
     @property
     def received(self) -> bytes:
@@ -246,8 +225,8 @@ class Federation(Generic[M]):
     ) -> None:
         self.noise = None if privacy is None else privacy.apply(learner)
         self.learner: AnalyticLearner[M] = learner if self.noise is None else self.noise.learner
-        self._release, self._max_client_rows = release, max_client_rows
-        self._n_clients, self._sum_fits = n_clients, sum_fits
+        self._release = release
+        self._bounds = {"max_client_rows": max_client_rows, "n_clients": n_clients, "sum_fits": sum_fits}
         self._model, self._sums = self.learner.init(), list[SumRecord]()
         self._step = self._due(self._model, 0)
 
@@ -301,15 +280,7 @@ class Federation(Generic[M]):
         return record
 
     def _due(self, model: M, number: int) -> Step[M] | None:
-        return Step.of(
-            self.learner,
-            model,
-            number=number,
-            noise=self.noise,
-            max_client_rows=self._max_client_rows,
-            n_clients=self._n_clients,
-            sum_fits=self._sum_fits,
-        )
+        return Step.of(self.learner, model, number=number, noise=self.noise, **self._bounds)
 
     def _judge(self, total: Any, survivors: tuple[PartyId, ...]) -> tuple[Concern, ...]:
         """Refuse a total that is of too few clients or gives rows away, and say what a total gives away besides.

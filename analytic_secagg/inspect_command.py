@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from analytic_secagg.commands.inspect import InspectOptions
+from analytic_secagg.commands.site import InspectOptions
 from analytic_secagg.console.findings import Finding, ok, print_report, warn
 from analytic_secagg.site.results import NAME_DIGITS
 from analytic_secagg.site.site import Site

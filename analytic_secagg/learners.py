@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Literal, TypeVar
@@ -247,17 +247,12 @@ def _selection(head: Any, settings: LearnerSettings) -> RidgeCV | None:
 
 
 def _afl(settings: LearnerSettings) -> AFL:
-    if "ablation" in settings.options:
-        settings = _unremoved(settings)
+    if "ablation" in settings.options:  # the ridge is all that a cohort's RI processes add, and that nobody takes off
+        if not settings.ri_gamma:
+            raise UsageError("the ablation no-ri leaves the RI gamma in the solve, and it is 0: state one, such as 1")
+        ridge = _stated_ridge("the ablation no-ri", settings) + settings.max_clients * settings.ri_gamma
+        settings = replace(settings, ridge=ridge, ri_gamma=0.0)
     return _labelled(_linear_parameters(settings), settings)
-
-
-def _unremoved(settings: LearnerSettings) -> LearnerSettings:
-    """The settings whose ridge is all that a cohort's RI processes add, and that nobody takes off."""
-    if not settings.ri_gamma:
-        raise UsageError("the ablation no-ri leaves the RI gamma in the solve, and it is 0: state one, such as 1")
-    ridge = _stated_ridge("the ablation no-ri", settings) + settings.max_clients * settings.ri_gamma
-    return replace(settings, ridge=ridge, ri_gamma=0.0)
 
 
 def _labelled(parameters: dict[str, Any], settings: LearnerSettings) -> AFL:
@@ -318,10 +313,6 @@ def _linear_weights(whole: AnalyticLearner[Any], found: Any) -> FloatMatrix:
     return np.vstack([matrix, intercepts]) if learner.fit_intercept else matrix
 
 
-def _personalise(learner: FedHiP | Pipeline, model: Any, rows: ClientRows, alphas: Sequence[float]) -> list[Any]:
-    return list(learner.personalise(model, rows, alphas))
-
-
 def _random(settings: LearnerSettings) -> AFL:
     """Random features and their sum. Left out, d_phi is four times the features up to a power of two, at most 2048.
 
@@ -349,39 +340,28 @@ def _random(settings: LearnerSettings) -> AFL:
     return _labelled({"lift": lift} | _linear_parameters(settings) | own_formats, settings)
 
 
-def _of_kind(kind: type[_Linear], linear: AFL, **own: Any) -> _Linear:
-    """The learner of a kind with the parameters of another linear one, and its own."""
-    return kind(**{one.name: getattr(linear, one.name) for one in fields(linear)}, **own)
+def _of_labels(
+    kind: type[_Linear], name: str, own: Collection[str] = (), *, has_ri: bool = True, **always: Option
+) -> Callable[[LearnerSettings], _Linear]:
+    """Build a learner of class labels from AFL's parameters, or those of random features where d_phi is stated.
 
+    Args:
+        kind, name: its class and name.
+        own: names of the options that it has besides.
+        has_ri: whether it has AFL's RI process.
+        always: options of AFL that it always has.
+    """
 
-def _logistic(settings: LearnerSettings) -> Logistic:
-    """Softmax rounds from AFL; with d_phi columns of random features in place of the rows where that is stated."""
-    if settings.target_format != LABELS:
-        raise UsageError("logistic is for class labels, and the targets are real numbers: take afl")
-    if settings.ri_gamma:
-        raise UsageError("logistic has no RI process: leave the RI gamma at 0, or take afl")
-    own = {name: value for name, value in settings.options.items() if name in ROUNDS}
-    rest = {name: value for name, value in settings.options.items() if name not in ROUNDS}
-    start = replace(settings, ridge=_stated_ridge("logistic", settings), options=rest)
-    return _of_kind(Logistic, _random(start) if "d_phi" in rest else _afl(start), **own)
-
-
-def _lda(settings: LearnerSettings, name: str = "lda") -> LDA:
-    """LDA, whose columns have an intercept; of d_phi columns of random features where that is stated."""
-    if settings.target_format != LABELS:
-        raise UsageError(f"{name} is for class labels: leave it out, or take afl")
-    ridge, options = _stated_ridge(name, settings), dict(settings.options)
-    start = replace(settings, ridge=ridge, options=options | {"intercept": True})
-    return _of_kind(LDA, _random(start) if "d_phi" in options else _afl(start))
-
-
-def _by_class(kind: type[QDA], name: str) -> Callable[[LearnerSettings], AnalyticLearner[Any]]:
-    """Build QDA, or naive Bayes, from LDA's settings and a shrinkage."""
-
-    def built(settings: LearnerSettings) -> AnalyticLearner[Any]:
-        own = {name: value for name, value in settings.options.items() if name == "shrinkage"}
-        rest = {name: value for name, value in settings.options.items() if name != "shrinkage"}
-        return _of_kind(kind, _lda(replace(settings, options=rest), name), **own)
+    def built(settings: LearnerSettings) -> _Linear:
+        if settings.target_format != LABELS:
+            raise UsageError(f"{name} is for class labels, and the targets are real numbers: take afl")
+        if settings.ri_gamma and not has_ri:
+            raise UsageError(f"{name} has no RI process: leave the RI gamma at 0, or take afl")
+        options = {**settings.options, **always}
+        stated = {key: options.pop(key) for key in own if key in options}
+        start = replace(settings, ridge=_stated_ridge(name, settings), options=options)
+        linear = _random(start) if "d_phi" in options else _afl(start)
+        return kind(**{one.name: getattr(linear, one.name) for one in fields(linear)}, **stated)
 
     return built
 
@@ -407,10 +387,6 @@ def _deepafl(settings: LearnerSettings) -> AnalyticLearner[Any]:
         ridge=_stated_ridge("deepafl", settings),
         **(own | dict(settings.options)),
     )
-
-
-def _sums_a_layer(options: Mapping[str, Option]) -> int:
-    return 1 if options.get("ablation") == "no-transform" else 2
 
 
 def _safle(settings: LearnerSettings) -> AnalyticLearner[Any]:
@@ -458,6 +434,13 @@ ROUNDS: Mapping[str, Reader] = {
 }
 """Options of softmax rounds; the last two are of their private form."""
 
+_DISCRIMINANTS: tuple[tuple[str, type[AFL], Mapping[str, Reader]], ...] = (
+    ("lda", LDA, {}),
+    ("qda", QDA, {"shrinkage": float}),
+    ("naive-bayes", NaiveBayes, {"shrinkage": float}),
+)
+"""Discriminants with the options of their own; where there are none random features may take the place of rows."""
+
 LEARNERS: Mapping[str, LearnerEntry] = {
     entry.name: entry
     for entry in (
@@ -474,7 +457,7 @@ LEARNERS: Mapping[str, LearnerEntry] = {
             options={"alphas": numbers, **LINEAR_OPTIONS, **CHOOSING, **WEIGHING, **AGREEING},
             n_sums=_n_sums,
             linear_weights=_linear_weights,
-            personalise=_personalise,
+            personalise=lambda learner, model, rows, alphas: list(learner.personalise(model, rows, alphas)),
         ),
         LearnerEntry(
             name="random",
@@ -497,31 +480,20 @@ LEARNERS: Mapping[str, LearnerEntry] = {
         ),
         LearnerEntry(
             name="logistic",
-            head=_logistic,
+            head=_of_labels(Logistic, "logistic", ROUNDS, has_ri=False),
             options={**ROUNDS, "d_phi": int, **LINEAR_OPTIONS, **WEIGHING, **AGREEING},
             n_sums=lambda options: int(options.get("n_rounds", 5)) + _balancing(options),
             labels_only=True,
         ),
-        LearnerEntry(
-            name="lda",
-            head=_lda,
-            options={"d_phi": int, "clip": yes_or_no, **WEIGHING, **AGREEING},
-            n_sums=_balancing,
-            labels_only=True,
-        ),
-        LearnerEntry(
-            name="qda",
-            head=_by_class(QDA, "qda"),
-            options={"shrinkage": float, "clip": yes_or_no, **WEIGHING, **AGREEING},
-            n_sums=_balancing,
-            labels_only=True,
-        ),
-        LearnerEntry(
-            name="naive-bayes",
-            head=_by_class(NaiveBayes, "naive-bayes"),
-            options={"shrinkage": float, "clip": yes_or_no, **WEIGHING, **AGREEING},
-            n_sums=_balancing,
-            labels_only=True,
+        *(
+            LearnerEntry(
+                name=name,
+                head=_of_labels(kind, name, own, intercept=True),
+                options={**(own or {"d_phi": int}), "clip": yes_or_no, **WEIGHING, **AGREEING},
+                n_sums=_balancing,
+                labels_only=True,
+            )
+            for name, kind, own in _DISCRIMINANTS
         ),
         LearnerEntry(
             name="deepafl",
@@ -546,7 +518,10 @@ LEARNERS: Mapping[str, LearnerEntry] = {
                 **WEIGHING,
                 **AGREEING,
             },
-            n_sums=lambda options: int(options.get("n_layers", 5)) * _sums_a_layer(options) + _balancing(options),
+            n_sums=lambda options: (
+                int(options.get("n_layers", 5)) * (1 if options.get("ablation") == "no-transform" else 2)
+                + _balancing(options)
+            ),
         ),
         LearnerEntry(
             name="safle",

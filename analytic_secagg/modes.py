@@ -416,29 +416,19 @@ def _over(alone: Alone, name: str, scheme: SchemeName) -> Mode:
     )
 
 
-MODES: dict[str, Mode] = {}
+MODES: dict[str, Mode] = {
+    mode.name: mode
+    for mode in (
+        Mode(name="plain", make=_plain),
+        Mode(name="masked", make=_masked, make_series=_masked_series),
+        Mode(name="committee", make=_committee, helper=HELPERS, announce=_announced_sealing_key),
+        _over(_plain_of_most, "ckks", "ckks"),
+        _over(_plain_of_most, "bfv", "bfv"),
+        _over(_masked, "masked+ckks", "ckks"),
+        _over(_masked, "masked+bfv", "bfv"),
+    )
+}
 """Every mode of this package by name."""
-
-
-def register(mode: Mode) -> Mode:
-    """Add a mode to those that comparisons, the audit, sites and engines know.
-
-    Raises:
-        UsageError: there is one of that name.
-    """
-    if mode.name in MODES:
-        raise UsageError(f"there is a mode {mode.name} already; a further one needs another name")
-    MODES[mode.name] = mode
-    return mode
-
-
-register(Mode(name="plain", make=_plain))
-register(Mode(name="masked", make=_masked, make_series=_masked_series))
-register(Mode(name="committee", make=_committee, helper=HELPERS, announce=_announced_sealing_key))
-register(_over(_plain_of_most, "ckks", "ckks"))
-register(_over(_plain_of_most, "bfv", "bfv"))
-register(_over(_masked, "masked+ckks", "ckks"))
-register(_over(_masked, "masked+bfv", "bfv"))
 
 
 def helper_roles(named: Iterable[str] = ()) -> Iterator[HelperRole]:

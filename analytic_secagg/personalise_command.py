@@ -44,7 +44,7 @@ def run(options: PersonaliseOptions) -> int:
         (found,) = learner.personalise(given, own, [alpha])
     personal = FedHiPModel(solution=found.solution, centre=found.centre)
     content = model_to_bytes(learner, personal, classes=saved.classes, features=saved.features)
-    OutputFile(options.output, private=True).fill(lambda out: out.write(content))
+    OutputFile(options.output, private=True).write(content)
     weights = hashlib.sha256(learner.weights_bytes(personal)).hexdigest()
     print(f"the personal model with alpha {alpha:g} and weights {weights} is in {options.output}")
     try:

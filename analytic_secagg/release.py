@@ -23,7 +23,7 @@ DEPENDENCY_BITS = 12
 
 
 class Gate(StrEnum):
-    """Why a release may be refused; ``GATES`` says what each looks at."""
+    """Why a release may be refused; docs/reference/release-gates.md says what each looks at."""
 
     SURVIVORS = "survivors"
     ROWS = "rows"
@@ -36,89 +36,21 @@ class Gate(StrEnum):
     SMALL_COUNTS = "small counts"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateEntry:
-    """Figures that a gate compares, and the reason.
-
-    Args:
-        question: what it answers, for people who are no engineers.
-        threshold: the field of ``ReleasePolicy`` that it compares with.
-        figures: what of a total it looks at.
-        reason: what a total that fails gives away.
-        refuses: whether such a total must not be released unless the caller allows this gate by name; else a warning.
-    """
-
-    question: str
-    threshold: str
-    figures: str
-    reason: str
-    refuses: bool = True
-
-
-GATES: Mapping[Gate, GateEntry] = {
-    Gate.SURVIVORS: GateEntry(
-        question="Are enough sites in the total?",
-        threshold="min_survivors",
-        figures="the clients in it, and of each part of it the clients that have such rows",
-        reason="colluding clients take their own parts off, and the total of one client is its vector",
-    ),
-    Gate.ROWS: GateEntry(
-        question="Are enough people in the total?",
-        threshold="min_rows",
-        figures="the number of rows, of weighted ones the rows that their weights are worth",
-        reason="every figure of a total of one row is that row",
-    ),
-    Gate.CLASS_ROWS: GateEntry(
-        question="Are enough people of each class in the total?",
-        threshold="min_class_rows",
-        figures="the rows of each class; a class without rows shows nobody",
-        reason="a class's column of the cross-correlation is the sum of its rows: of one row it is that row, bit for "
-        "bit",
-    ),
-    Gate.COLUMN_ROWS: GateEntry(
-        question="Do only few people differ from all others in some column?",
-        threshold="min_class_rows",
-        figures="the Gram's diagonal beside the sums of columns, which labels of one class a row tell",
-        reason="from a column's line of the Gram follows the sum of the rows that differ there from all others: of one "
-        "row, such as the only one of a category, or the only one without a finding, it is that row",
-        refuses=False,
-    ),
-    Gate.RANK: GateEntry(
-        question="Could rows be rebuilt from the total, because there are too few of them?",
-        threshold="rows_per_rank",
-        figures="the number of rows beside the rank of the Gram, scaled to a diagonal of ones, and the targets",
-        reason="as many rows as that can be rebuilt one by one; rows that occur twice count once",
-    ),
-    Gate.DEPENDENT_COLUMNS: GateEntry(
-        question="Do some columns follow from others?",
-        threshold="rows_per_rank",
-        figures="the columns that the rank leaves over, and by which numbers they follow from the others",
-        reason="derived columns (a mean of others, a standardised one-hot group) follow from others, and so do columns "
-        "where few rows differ, which can then be rebuilt; where they are most columns the rank refuses",
-        refuses=False,
-    ),
-    Gate.COHORT_DIFFERENCE: GateEntry(
-        question="Could two totals be subtracted to see few sites?",
-        threshold="min_survivors",
-        figures="the clients in it and in each earlier total that the caller names",
-        reason="the difference of two totals is the total of the clients that are in one of them alone",
-    ),
-    Gate.MEMBERSHIP: GateEntry(
-        question="Could somebody who knows a row find out whether it is in the total?",
-        threshold="highest_auc",
-        figures="the number of rows and the columns in use",
-        reason="a row that is in a total fits it better than one that is not",
-        refuses=False,
-    ),
-    Gate.SMALL_COUNTS: GateEntry(
-        question="Does the total count so few rows that they identify somebody?",
-        threshold="min_survivors",
-        figures="counts of rows by size or bin of a value, where formats or thresholds are agreed",
-        reason="whoever sees the total learns that so few have such a value",
-        refuses=False,
-    ),
+QUESTIONS: Mapping[Gate, str] = {
+    Gate.SURVIVORS: "Are enough sites in the total?",
+    Gate.ROWS: "Are enough people in the total?",
+    Gate.CLASS_ROWS: "Are enough people of each class in the total?",
+    Gate.COLUMN_ROWS: "Do only few people differ from all others in some column?",
+    Gate.RANK: "Could rows be rebuilt from the total, because there are too few of them?",
+    Gate.DEPENDENT_COLUMNS: "Do some columns follow from others?",
+    Gate.COHORT_DIFFERENCE: "Could two totals be subtracted to see few sites?",
+    Gate.MEMBERSHIP: "Could somebody who knows a row find out whether it is in the total?",
+    Gate.SMALL_COUNTS: "Does the total count so few rows that they identify somebody?",
 }
-"""The one table of gates: what a server asks of every exact total, and what docs/reference/release-gates.md shows."""
+"""The question that each gate answers, for people who are no engineers."""
+
+WARNINGS = frozenset({Gate.COLUMN_ROWS, Gate.DEPENDENT_COLUMNS, Gate.MEMBERSHIP, Gate.SMALL_COUNTS})
+"""Gates that only warn; a total that fails another one is refused unless the caller allows that gate by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +68,7 @@ class Concern:
     @property
     def refuses(self) -> bool:
         """Whether the release must not happen unless the caller allows this gate by name; else a warning."""
-        return GATES[self.gate].refuses
+        return self.gate not in WARNINGS
 
 
 class ReleaseRefusedError(FederationError):

@@ -6,7 +6,8 @@ from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 
 from analytic.errors import AnalyticError
-from analytic_secagg.console.findings import Finding, fail, ok, warn
+from analytic_secagg.commands.site import HealthOptions
+from analytic_secagg.console.findings import Finding, fail, ok, print_report, warn
 from analytic_secagg.errors import FederationError
 from analytic_secagg.receipts import told_by
 from analytic_secagg.site.disk import log_problem, site_problems
@@ -89,6 +90,11 @@ def findings_of(site: SiteFile, *, but: Container[str] = ()) -> Iterator[tuple[s
                 yield name, check(site)
             except (FederationError, AnalyticError, SecureSumError, OSError) as error:
                 yield name, fail(str(error))
+
+
+def health(options: HealthOptions) -> int:
+    """Check whether a site could take part now, for a service manager or a monitor; the exit code."""
+    return print_report(findings_of(SiteFile.read(options.site)))
 
 
 def agreed_in_words(site: SiteFile) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from analytic.learner import ClientRows
 from analytic.row_format import ColumnMap, RowFormat
 from analytic_secagg.commands.site import (
+    AbandonOptions,
     CheckOptions,
     ConfigurationOptions,
     EpochOptions,
@@ -24,14 +25,16 @@ from analytic_secagg.commands.site import (
 from analytic_secagg.configurations import configuration_digest, described
 from analytic_secagg.console.findings import Finding, Mark, print_report
 from analytic_secagg.dry_run import DryRun, link
+from analytic_secagg.errors import UsageError
 from analytic_secagg.flower.trial import app_settings
 from analytic_secagg.modes import MODES, HelperRole, find_mode, helper_roles
 from analytic_secagg.nvflare.job import SERVER_CONFIG, read_job
 from analytic_secagg.server.run_settings import RunSettings, overrides
+from analytic_secagg.server.run_store import RunStore
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.json_log import logged
 from analytic_secagg.site.key_files import write_secret
-from analytic_secagg.site.profile import FEW_ROWS, columns_of, oddities
+from analytic_secagg.site.profile import FEW_ROWS, columns_of, oddities, profile
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
@@ -190,6 +193,17 @@ def _warn_of_unlike_columns(schema: TableSchema, features: Any) -> None:
         )
 
 
+def show_profile(options: SiteOptions) -> int:
+    """Print what is odd about the site's columns; the exit code."""
+    site = SiteFile.read(options.file)
+    if site.client is None:
+        raise SiteFileError(f"{options.file} has no [client]: a site that only helps has no rows")
+    print("for this site alone, since it shows values")
+    for line in profile(columns_of(site.client)):
+        print(line)
+    return 0
+
+
 def begin_ledger(options: SiteOptions) -> int:
     """Begin a site's ledger; the exit code."""
     site = SiteFile.read(options.file)
@@ -233,3 +247,19 @@ def _warn_of_idle_roles(site: SiteFile) -> None:
                 f"warning: party {own.party} has nothing to do: modes of [policy] names {', '.join(listed)} only; add "
                 f"one of {', '.join(fitting)}, or this site declines every sum that needs it"
             )
+
+
+def abandon(options: AbandonOptions) -> int:
+    """Give a run up which waits for parties that do not come back; the exit code."""
+    if options.folder not in RunStore.left(options.folder.parent):
+        raise UsageError(
+            f"{options.folder} must hold a run that has asked sites for something and has not ended, and no process at "
+            "work; there is nothing to give up"
+        )
+    with RunStore.opened(options.folder) as store:
+        store.fail(("AbandonedRun", "its operator gave it up with the command abandon"), store.addresses)
+    print(
+        f"{options.folder}: given up; when the next run begins its sites are told so, and in a committee helpers are "
+        "asked to certify that no total comes of it, which frees the rows. Without that they count as before"
+    )
+    return 0

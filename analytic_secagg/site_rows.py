@@ -17,6 +17,7 @@ from analytic.row_format import refuse_mask
 from analytic.shape_repr import shape_repr
 from analytic_secagg.doubts import FEW_ROWS, are_amounts
 from analytic_secagg.errors import UsageError
+from analytic_secagg.site.table_files import is_missing
 from analytic_secagg.spelling import tidy
 from secagg import PartyId
 
@@ -111,7 +112,7 @@ def _of_objects(what: str, found: NDArray[Any]) -> NDArray[Any]:
 
 def _targets(what: str, y: Any) -> NDArray[Any]:
     found = _array(what, y)
-    missing = np.asarray(y.isna()) if hasattr(y, "isna") else np.array([_is_missing(one) for one in found.ravel()])
+    missing = np.asarray(y.isna()) if hasattr(y, "isna") else np.array([is_missing(one) for one in found.ravel()])
     if missing.any():
         raise UsageError(
             f"{what} must have a target in each row, and {int(missing.sum())} of {len(found)} are missing: leave these "
@@ -128,12 +129,6 @@ def _targets(what: str, y: Any) -> NDArray[Any]:
     if found.dtype.kind == "U":
         found = np.array([tidy(one) for one in found.ravel().tolist()], dtype=np.str_).reshape(found.shape)
     return found
-
-
-def _is_missing(one: Any) -> bool:
-    if isinstance(one, str | bytes):
-        return False
-    return one is None or type(one).__name__ in ("NAType", "NaTType") or bool(one != one)
 
 
 def refuse_unfit(name: Any, rows: ClientRows, columns: Sequence[str] | None, limit: float = math.inf) -> None:

@@ -165,7 +165,10 @@ class Trial:
         learner = agreed.federation(roster).learner
         roster = roster.model_copy(update={"configurations": (configuration_digest(learner),)})
         learners = json.dumps(sorted({"afl", learner.name}))
-        _write_server(folder / "server", server, roster)
+        (folder / "server").mkdir()
+        write_secret(folder / "server" / "identity.key", server.secret)
+        (folder / "server" / "roster.toml").write_text(roster.to_toml())
+        (folder / "server" / "server.toml").write_text(SERVER)
         trial = cls(
             folder=folder,
             rows={party: own.rows() for party, own in enumerate(tables, start=1)} or deal(dataset.training, n_sites),
@@ -254,13 +257,6 @@ def deal(rows: ClientRows, n_parts: int) -> dict[PartyId, ClientRows]:
     """Return rows in as many parts, numbered from 1, the same ones each time."""
     order = np.random.default_rng(0).permutation(len(rows))
     return {party: rows.taken(places) for party, places in enumerate(np.array_split(order, n_parts), start=1)}
-
-
-def _write_server(folder: Path, identity: IdentityKey, roster: Roster) -> None:
-    folder.mkdir()
-    write_secret(folder / "identity.key", identity.secret)
-    (folder / "roster.toml").write_text(roster.to_toml())
-    (folder / "server.toml").write_text(SERVER)
 
 
 def _write_site(folder: Path, roster: Roster, client: str = "", more: str = "") -> None:

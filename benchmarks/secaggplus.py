@@ -27,6 +27,7 @@ from flwr.common import (
     ndarrays_to_parameters,
     parameters_to_ndarrays,
 )
+from flwr.common.constant import ErrorCode
 from flwr.common.secure_aggregation.crypto.shamir import create_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt, encrypt, generate_shared_key
 from flwr.common.secure_aggregation.ndarrays_arithmetic import parameters_addition, parameters_mod
@@ -43,7 +44,7 @@ from flwr.server.workflow.constant import Key as WorkflowKey
 from flwr.supercore.primitives.asymmetric import bytes_to_private_key, bytes_to_public_key
 from numpy.typing import NDArray
 
-from analytic_secagg.flower.rehearsal import NODE_GONE, InProcessGrid
+from analytic_secagg.flower.rehearsal import InProcessGrid
 
 Arrays = Sequence[NDArray[Any]]
 
@@ -102,7 +103,7 @@ class _Nodes:
         node = message.metadata.dst_node_id
         stage = str(message.content.config_records[RECORD_KEY_CONFIGS][Key.STAGE])
         if self.is_gone(node, stage):
-            return Message(Error(code=NODE_GONE, reason="gone"), reply_to=message)
+            return Message(Error(code=ErrorCode.NODE_UNAVAILABLE, reason="gone"), reply_to=message)
         arrived = copy.copy(message)
         arrived.content = copy.deepcopy(message.content)
         record = self._result(node, self.updates[node] if stage == Stage.COLLECT_MASKED_VECTORS else ())

@@ -55,7 +55,7 @@ def test_every_command_of_the_readme_is_one() -> None:
     assert {name for name, _ in named} == {"compare", "audit"}
     for name, options in named:
         (listed,) = (one for one in EXPERIMENTS if one.name == name)
-        flags = {flag for one in listed.load().to_click().params for flag in one.opts}
+        flags = {flag for one in listed.load().params for flag in one.opts}
         assert set(re.findall(r"--[a-z-]+", options)) <= flags
     made = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"^make (\w+)", README, re.MULTILINE):

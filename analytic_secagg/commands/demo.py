@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from analytic_secagg.commands.site import MIN_SITES
+from analytic_secagg.commands.trial import MIN_SITES
 from analytic_secagg.console.arguments import LARGEST_EPSILON, number, whole
 from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.datasets import BUNDLED

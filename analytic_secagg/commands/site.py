@@ -7,77 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analytic_secagg.console.arguments import file, natural, whole
+from analytic_secagg.console.arguments import file, whole
 from analytic_secagg.console.declaration import Command, option
-from analytic_secagg.datasets import BUNDLED, bundled
 from analytic_secagg.errors import UsageError
 
-MIN_SITES = 4
-"""Fewest sites of a trial with which every private mode can promise the survivors that its sites demand."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FolderOptions:
-    """Options of commands that make a folder."""
-
-    folder: Path = option("a new folder", file, positional=True, metavar="FOLDER")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialOptions(FolderOptions):
-    """Options of every engine's command ``trial``."""
-
-    sites: int | None = option(
-        "clients", partial(whole, at_least=MIN_SITES), default=None, metavar="N", shown="5, or as many as tables"
-    )
-    helpers: int = option("committee helpers", natural, default=2, metavar="N")
-    dataset: str = option("whose rows", default="digits", choices=tuple(BUNDLED))
-    data: tuple[Path, ...] = option(
-        "a table, in place of a data set: its rows are dealt to the sites; given several times, each site has a table "
-        "of its own",
-        file,
-        default=(),
-        metavar="FILE",
-        repeated=True,
-    )
-    columns: Path | None = option("the schema of the tables", file, default=None, metavar="FILE.toml")
-    reading: tuple[Path, ...] = option(
-        "a file with the section [client.reading]: how the table is written; given several times, in the order of the "
-        "tables",
-        file,
-        default=(),
-        metavar="FILE.toml",
-        repeated=True,
-    )
-
-    def __post_init__(self) -> None:
-        if bool(self.data) != (self.columns is not None) or (self.reading and not self.data):
-            raise UsageError("--data needs --columns, the table's schema, and --reading goes with both; give all")
-        if len(self.data) > 1 and (len(self.data) < MIN_SITES or self.sites not in (None, len(self.data))):
-            raise UsageError(
-                f"a trial has at least {MIN_SITES} sites, and as many as tables where --data is given several times, "
-                f"not {len(self.data)}" + (f" tables and --sites {self.sites}" if self.sites else "")
-            )
-
-    def made_of(self) -> dict[str, Any]:
-        """Return what a trial is made of: rows, how many sites and helpers, the sites' own tables; print its notes.
-
-        Raises:
-            UsageError, analytic_secagg.errors.DataError: rows that cannot be read.
-        """
-        from analytic_secagg.site.source import pooled, site_tables, sourced  # here, since help needs no reader
-
-        tables, n_sites = [], self.sites or max(5, len(self.data))
-        if len(self.data) > 1 and self.columns is not None:
-            tables = site_tables(self.data, self.columns, self.reading)
-            n_sites, dataset = len(tables), pooled(tables)
-        elif self.data:
-            dataset = sourced(self.data[0], self.columns, self.reading[0] if self.reading else None)
-        else:
-            dataset = bundled(self.dataset)
-        for said in (*dataset.notes, *(dataset.doubts if self.data else ())):
-            print(f"  {said}")
-        return {"dataset": dataset, "n_sites": n_sites, "n_helpers": self.helpers, "tables": tables}
+class NoOptions:
+    """Options of the command ``doctor``: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +75,20 @@ class CheckOptions(SiteOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HealthOptions:
+    """Options of the command ``health``."""
+
+    site: Path = option("the site's own file", file, positional=True, metavar="SITE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectOptions(HealthOptions):
+    """Options of the command ``inspect``."""
+
+    metrics: bool = option("print numbers for Prometheus instead", default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochOptions(SiteOptions):
     """Options of the command ``epoch``."""
 
@@ -146,7 +97,26 @@ class EpochOptions(SiteOptions):
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbandonOptions:
+    """Options of the command ``abandon``."""
+
+    folder: Path = option("of the run, next to the server's other models", file, positional=True, metavar="RUN")
+
+
 COMMANDS: tuple[Command[Any], ...] = (
+    Command(
+        name="doctor",
+        summary="check this host: versions, code, vectors, extras, extensions, arithmetic, entropy, clock; say what to "
+        "do",
+        examples="""example:
+  analytic-secagg doctor
+      then analytic-secagg check-site site.toml for keys, rows and folders of a site
+""",
+        options=NoOptions,
+        run="analytic_secagg.doctor_command:run",
+        finding="a line begins with FAIL and says what to do",
+    ),
     Command(
         name="identity",
         summary="make a signing key (of a client, the server, a helper or the key holder); print its public half",
@@ -207,6 +177,40 @@ COMMANDS: tuple[Command[Any], ...] = (
         finding="a line begins with FAIL and says what would fail",
     ),
     Command(
+        name="profile",
+        summary="show a site's own people what its rows look like: missing, odd and repeated values; without network",
+        examples="""example:
+  analytic-secagg profile site.toml
+      it shows values, also of rows that are refused: for this site alone
+""",
+        options=SiteOptions,
+        run="analytic_secagg.site_commands:show_profile",
+    ),
+    Command(
+        name="health",
+        summary="check that a site could take part now: file, query log, disk, rows, what is agreed on, budget",
+        examples="""example:
+  analytic-secagg health site.toml
+      for a monitor: it exits with 1 if something would keep the site from taking part, and changes nothing;
+      it waits up to 20 seconds for a sum that is being added up
+""",
+        options=HealthOptions,
+        run="analytic_secagg.site_checks:health",
+        finding="a line begins with FAIL and says what is wrong",
+    ),
+    Command(
+        name="inspect",
+        summary="show what a site's rows have been given to, and to whom, from its own query log and receipts",
+        examples="""examples:
+  analytic-secagg inspect site.toml
+      each total with the clients in it and who signed it; what the site helped with; what its rows have cost
+  analytic-secagg inspect site.toml --metrics
+      the same as numbers, for the textfile collector of a Prometheus node exporter
+""",
+        options=InspectOptions,
+        run="analytic_secagg.inspect_command:run",
+    ),
+    Command(
         name="accept-loss",
         summary="go on with a query log that was lost or restored from an older copy; its rows count as given before",
         examples="""example:
@@ -225,6 +229,16 @@ COMMANDS: tuple[Command[Any], ...] = (
 """,
         options=SiteOptions,
         run="analytic_secagg.site_commands:begin_ledger",
+    ),
+    Command(
+        name="abandon",
+        summary="give up a run that waits for parties: its sites forget it, and it can release no total",
+        examples="""example:
+  analytic-secagg abandon server/models/run-7
+      on the server's host; the sites are told when the next run begins
+""",
+        options=AbandonOptions,
+        run="analytic_secagg.site_commands:abandon",
     ),
 )
 """In the order of a site's life."""

@@ -30,21 +30,6 @@ def items(text: str) -> list[str]:
     return found
 
 
-def named(text: str, what: str, known: Mapping[str, T]) -> tuple[T, ...]:
-    """Different things by their names with commas between, in their order; everything known for ``all``.
-
-    Raises:
-        UsageError: an empty place, or a name of no ``what``.
-    """
-    names = tuple(dict.fromkeys(items(text)))
-    if names == ("all",):
-        return tuple(known.values())
-    for name in names:
-        if name not in known:
-            raise UsageError(f"a {what} is one of {', '.join(known)}, or all of them as all, not {name!r}")
-    return tuple(known[name] for name in names)
-
-
 def whole(text: str, *, at_least: int, at_most: int | None = None) -> int:
     """The whole number that a text is.
 
@@ -98,7 +83,7 @@ def budgets(text: str) -> tuple[float, ...]:
     """Different privacy budgets epsilon, such as ``0.5,1,2``, in their order.
 
     Raises:
-        UsageError: an empty place, or no number above 0 and at most 64.
+        UsageError: an empty place, or no number above 0 and at most ``LARGEST_EPSILON``.
     """
     wanted = f"numbers above 0 and at most {LARGEST_EPSILON:g}, such as 0.5,1,2,4,8"
     return tuple(dict.fromkeys(number(item, wanted, lambda e: 0 < e <= LARGEST_EPSILON) for item in items(text)))

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem, shell_complete
@@ -99,10 +99,18 @@ _SETTINGS: Mapping[str, Any] = {
 }
 
 
-class CommandLine(click.Command):
-    """One command: options under their titles, and an epilog that is printed as it is."""
+class _Explained(click.Command):
+    """Help in colour, with an epilog that is printed as it is written: examples."""
 
     context_class = _Context
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Print examples as they are written."""
+        formatter.write(f"\n{self.epilog}")
+
+
+class CommandLine(_Explained):
+    """One command: options under their titles, and an epilog that is printed as it is."""
 
     def __init__(self, name: str, **settings: Any) -> None:
         super().__init__(name, context_settings=dict(_SETTINGS), **settings)
@@ -138,23 +146,6 @@ class CommandLine(click.Command):
                     formatter.write_text(described[title])
                 formatter.write_dl(lines)
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Print examples as they are written."""
-        formatter.write(f"\n{self.epilog}")
-
-
-class Loaded(Protocol):
-    """What a module has for a command: one, or a program of several."""
-
-    @property
-    def name(self) -> str | None:
-        """Return what is typed."""
-        ...
-
-    def to_click(self) -> click.Command:
-        """Return it as Click runs it."""
-        ...
-
 
 class Listed(click.Command):
     """A command that is listed without being imported.
@@ -171,13 +162,15 @@ class Listed(click.Command):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **more: Any) -> click.Context:
         """Import the command and let it parse."""
-        return self.load().to_click().make_context(info_name, args, parent, **more)
+        return self.load().make_context(info_name, args, parent, **more)
 
-    def load(self) -> Loaded:
+    def load(self) -> click.Command:
         """Import the command and return it."""
         module, _, name = self._place.partition(":")
         found = getattr(importlib.import_module(module), name)
-        loaded: Loaded = next(one for one in found if one.name == self.name) if isinstance(found, tuple) else found
+        loaded: click.Command = (
+            next(one for one in found if one.name == self.name) if isinstance(found, tuple) else found
+        )
         return loaded
 
 
@@ -198,7 +191,7 @@ class Foreign(click.Command):
         return self._load()(ctx.args)
 
 
-class Program(click.Group):
+class Program(_Explained, click.Group):
     """Commands in sections, each imported when it is named.
 
     Args:
@@ -207,18 +200,12 @@ class Program(click.Group):
         more: see ``click.Group``; ``example`` is what one might type after the program's name.
     """
 
-    context_class = _Context
-
     def __init__(
         self, name: str, sections: Mapping[str, Sequence[click.Command]], *, example: str, **more: Any
     ) -> None:
         commands = {command.name or "": command for section in sections.values() for command in section}
         super().__init__(name, commands=commands, context_settings=dict(_SETTINGS), no_args_is_help=False, **more)
         self._sections, self._example = sections, example
-
-    def to_click(self) -> click.Command:
-        """Return this program, which Click runs as it is."""
-        return self
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Print the help where nothing was typed, and name an example."""
@@ -234,10 +221,6 @@ class Program(click.Group):
             if commands:
                 with formatter.section(title):
                     formatter.write_dl([(f"{one.name:{width}}", one.get_short_help_str(limit=100)) for one in commands])
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Print examples as they are written."""
-        formatter.write(f"\n{self.epilog}")
 
 
 def run_line(line: click.Command, argv: Sequence[str] | None, *, prog: str) -> int:

@@ -17,17 +17,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Option:
-    """Command-line form of a field; ``read`` is None for a switch, and if a choice is the value itself."""
+    """Command-line form of a field.
+
+    Args:
+        help: what it is for, without its default.
+        read: makes the value of a text; None for a switch, whose default is False, and for plain choices.
+        flag: its name with both dashes; the field's own name where it is left out.
+        old_flag: a name that it had in the last release; it is read with a ``DeprecationWarning`` and not shown.
+        metavar: what stands for the value in the help.
+        choices: the texts that it may be, each with its value.
+        shown: the default in words, where the value does not say it.
+        repeated: whether it may be given several times; the value is then a tuple.
+        positional: whether it has no name on the command line; with a default it may be left out.
+    """
 
     help: str
-    read: Callable[[str], Any] | None
-    flag: str | None
-    old_flag: str | None
-    metavar: str | None
-    choices: Mapping[str, Any] | None
-    shown: str | None
-    repeated: bool
-    positional: bool
+    read: Callable[[str], Any] | None = None
+    flag: str | None = None
+    old_flag: str | None = None
+    metavar: str | None = None
+    choices: Mapping[str, Any] | None = None
+    shown: str | None = None
+    repeated: bool = False
+    positional: bool = False
 
 
 def option(
@@ -35,41 +47,18 @@ def option(
     read: Callable[[str], Any] | None = None,
     *,
     default: Any = MISSING,
-    flag: str | None = None,
-    old_flag: str | None = None,
-    metavar: str | None = None,
     choices: Mapping[str, Any] | Iterable[str] | None = None,
-    shown: str | None = None,
-    repeated: bool = False,
-    positional: bool = False,
+    **more: Any,
 ) -> Any:
     """Declare a field of a frozen dataclass as an option of a command line.
 
     Args:
-        help_text: what it is for, without its default.
-        read: makes the value of a text; None for a switch, whose default is False, and for plain choices.
+        help_text, read, more: see ``_Option``.
         default: the value where the option is left out; without one the option is required.
-        flag: its name with both dashes; the field's own name where it is left out.
-        old_flag: a name that it had in the last release; it is read with a ``DeprecationWarning`` and not shown.
-        metavar: what stands for the value in the help.
         choices: the texts that it may be; as a mapping, with the value of each.
-        shown: the default in words, where the value does not say it.
-        repeated: whether it may be given several times; the value is then a tuple.
-        positional: whether it has no name on the command line; with a default it may be left out.
     """
     known = choices if choices is None or isinstance(choices, Mapping) else {text: text for text in choices}
-    how = _Option(
-        help=help_text,
-        read=read,
-        flag=flag,
-        old_flag=old_flag,
-        metavar=metavar,
-        choices=known,
-        shown=shown,
-        repeated=repeated,
-        positional=positional,
-    )
-    return field(default=default, metadata={"option": how})
+    return field(default=default, metadata={"option": _Option(help=help_text, read=read, choices=known, **more)})
 
 
 def part(declaration: type[T], title: str = "") -> T:
@@ -130,8 +119,7 @@ def changed(options: Any) -> list[str]:
     return [_flag(one) for one in fields(options) if getattr(options, one.name) != one.default]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command(Generic[T]):
+class Command(CommandLine, Generic[T]):
     """A command of ``analytic-secagg``.
 
     Args:
@@ -144,31 +132,33 @@ class Command(Generic[T]):
         finding: what exit code 1 says; None for a command that has no such code.
     """
 
-    name: str
-    summary: str
-    examples: str
-    options: type[T]
-    run: Callable[[T], int] | str
-    fine: str = "as it should be"
-    finding: str | None = None
+    def __init__(
+        self,
+        *,
+        name: str,
+        summary: str,
+        examples: str,
+        options: type[T],
+        run: Callable[[T], int] | str,
+        fine: str = "as it should be",
+        finding: str | None = None,
+    ) -> None:
+        self.options, self._run = options, run
+        super().__init__(
+            name,
+            callback=lambda **values: self.running()(chosen(options, values)),
+            params=list(parameters(options)),
+            help=f"{summary[0].upper()}{summary[1:]}.",
+            epilog=f"{examples}\n{exit_codes(fine, finding)}",
+        )
 
     def running(self) -> Callable[[T], int]:
         """Return what does it."""
-        if not isinstance(self.run, str):
-            return self.run
-        module, _, name = self.run.partition(":")
+        if not isinstance(self._run, str):
+            return self._run
+        module, _, name = self._run.partition(":")
         found: Callable[[T], int] = getattr(importlib.import_module(module), name)
         return found
-
-    def to_click(self) -> CommandLine:
-        """Return the command as a program runs it: parse, make the dataclass, run."""
-        return CommandLine(
-            self.name,
-            callback=lambda **values: self.running()(chosen(self.options, values)),
-            params=list(parameters(self.options)),
-            help=f"{self.summary[0].upper()}{self.summary[1:]}.",
-            epilog=f"{self.examples}\n{exit_codes(self.fine, self.finding)}",
-        )
 
 
 def _flag(one: Field[Any]) -> str:

@@ -38,14 +38,14 @@ class OutputFile:
         with self._refusals_explained(), self._beside() as beside:  # asks the system itself: rights, disk, long names
             beside.touch(exist_ok=False)
 
-    def write(self, text: str) -> None:
-        """Put ``text`` there: written beside it first, then moved into place in one step.
+    def write(self, content: str | bytes) -> None:
+        """Put a text, or bytes, there: written beside it first, then moved into place in one step.
 
         Raises:
             OutputError: the system refused, for instance because the disk is full; what was there before stays.
         """
-        content = text.encode()
-        self.fill(lambda file: file.write(content))
+        whole = content.encode() if isinstance(content, str) else content
+        self.fill(lambda file: file.write(whole))
 
     def fill(self, write: Callable[[BinaryIO], object]) -> None:
         """Write what ``write`` puts into a file of bytes, in the same way."""

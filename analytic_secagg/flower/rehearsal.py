@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid
 
 from analytic_secagg.flower.client import app
@@ -22,8 +22,6 @@ from analytic_secagg.server.exchange import NodeId
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import train
 from analytic_secagg.site.errors import DeploymentError
-
-NODE_GONE = 5
 
 
 class RehearsalClock:
@@ -41,32 +39,15 @@ class RehearsalClock:
         self._slept += seconds
 
 
-Fault = Callable[[NodeId, Message], bool]
-"""Whether a node is gone when this message reaches it."""
-
-Watch = Callable[[NodeId, Message, Message], None]
-"""Sees a node, what it was asked and what it answered."""
-
-
 class InProcessGrid(Grid):
     """Nodes that are function calls.
 
     Args:
         node_configs: each node's own configuration.
-        is_gone: which node does not answer which message.
-        watch: sees every exchange.
-        deliveries: how often each message is delivered; only the last answer goes back.
     """
 
-    def __init__(
-        self,
-        node_configs: Mapping[NodeId, Mapping[str, str]],
-        *,
-        is_gone: Fault = lambda node, message: False,
-        watch: Watch = lambda node, message, reply: None,
-        deliveries: int = 1,
-    ) -> None:
-        self._configs, self._is_gone, self._watch, self._deliveries = node_configs, is_gone, watch, deliveries
+    def __init__(self, node_configs: Mapping[NodeId, Mapping[str, str]]) -> None:
+        self._configs = node_configs
         self._sent: dict[str, Message] = {}
         self._number = 0
         _pretend_to_be_a_task()
@@ -107,21 +88,13 @@ class InProcessGrid(Grid):
         return self.pull_messages(self.push_messages(messages))
 
     def _deliver(self, message: Message) -> Message:
-        node = message.metadata.dst_node_id
-        if self._is_gone(node, message):
-            return Message(Error(code=NODE_GONE, reason="gone"), reply_to=message)
-        for _ in range(self._deliveries):
-            arrived = copy.copy(message)
-            arrived.content = copy.deepcopy(message.content)
-            context = Context(
-                run_id=1, node_id=node, node_config=dict(self._configs[node]), state=RecordDict(), run_config={}
-            )
-            reply = app(arrived, context)
-            self._watch(node, message, reply)
-        return reply
+        node, arrived = message.metadata.dst_node_id, copy.copy(message)
+        arrived.content = copy.deepcopy(message.content)
+        config: dict[str, Any] = {**self._configs[node]}
+        return app(arrived, Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={}))
 
 
-def rehearse(folder: Path, run_config: Mapping[str, Any], **grid_options: Any) -> Any:
+def rehearse(folder: Path, run_config: Mapping[str, Any]) -> Any:
     """The model of a run over the sites of ``folder`` (``analytic-secagg flower trial`` makes one).
 
     Raises:
@@ -132,7 +105,7 @@ def rehearse(folder: Path, run_config: Mapping[str, Any], **grid_options: Any) -
     if not files:
         raise DeploymentError(f"{folder} holds no site-1/site.toml; make a folder with the command trial")
     server = ServerFile.read(folder / "server" / "server.toml")
-    grid = InProcessGrid({node: {"site": str(file)} for node, file in enumerate(files, start=1001)}, **grid_options)
+    grid = InProcessGrid({node: {"site": str(file)} for node, file in enumerate(files, start=1001)})
     clock, output = RehearsalClock(), server.output / "rehearsal"
     return train(run_config, server, GridTransport(grid), output, log=LOG, clock=clock, sleep=clock.sleep)
 

@@ -9,9 +9,11 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
 from analytic_secagg.certificates import Authority
 from analytic_secagg.datasets import Dataset
-from analytic_secagg.flower.certificates import node_key_pair
 from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.key_files import write_new
 from analytic_secagg.site.source import SiteTable
@@ -51,6 +53,13 @@ def make_trial(
             write_new(folder / f"site-{party}" / "node", secret)
             (folder / f"site-{party}" / "node.pub").write_bytes(public)
     return trial
+
+
+def node_key_pair() -> tuple[bytes, bytes]:
+    """A SuperNode's key in OpenSSH form, secret and public, as ``ssh-keygen -t ecdsa -b 384`` makes them."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    return secret, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
 
 
 def copy_template(folder: Path) -> None:

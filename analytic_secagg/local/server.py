@@ -98,7 +98,8 @@ class SocketTransport(Transport):
         try:
             with self._tls.wrap_socket(raw, server_side=True) as connection:
                 connection.settimeout(None)
-                node = _name_of(connection)
+                certificate: Any = connection.getpeercert()  # which names the node's number
+                node = int(dict(pair for (pair,) in certificate["subject"])["commonName"])
                 with self._lock:
                     self._connected[node] = letters, connection
                 while (letter := self._next(node, letters, connection)) is not None:
@@ -170,12 +171,6 @@ def _stands(connection: ssl.SSLSocket) -> bool:
         return False
 
 
-def _name_of(connection: ssl.SSLSocket) -> NodeId:
-    """The number that a node's certificate names."""
-    certificate: Any = connection.getpeercert()
-    return int(dict(pair for (pair,) in certificate["subject"])["commonName"])
-
-
 def server_tls(folder: Path) -> ssl.SSLContext:
     """Return the server's side of TLS 1.3 with certificates of both sides, from the three files in its folder."""
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.crt")
@@ -183,11 +178,6 @@ def server_tls(folder: Path) -> ssl.SSLContext:
     tls.num_tickets = 0  # nodes are not spoken to but by letters
     tls.load_cert_chain(folder / "own.crt", folder / "own.key")
     return tls
-
-
-def _doze(seconds: float) -> None:
-    """Wait a fraction: on one host answers come sooner than an exchange expects."""
-    time.sleep(seconds / 5)
 
 
 def main(folder: Path, pace_seconds: float) -> None:
@@ -225,7 +215,8 @@ def _obey(
         with RunStore.opened(folder) as store:
             if (outcome := store.outcome) is not None and store.is_of(plan):
                 return outcome if outcome[0] else None
-        train(settings, server, transport, folder, sleep=_doze)
+        # on one host answers come sooner than an exchange expects
+        train(settings, server, transport, folder, sleep=lambda seconds: time.sleep(seconds / 5))
     except (FederationError, AnalyticError, SecureSumError, OSError) as raised:
         return type(raised).__name__, str(raised)
     return None

@@ -24,7 +24,7 @@ from analytic_secagg.local.deployment import SERVER, LocalDeployment
 from analytic_secagg.local.server import GONE
 from analytic_secagg.modes import MODES
 from analytic_secagg.receipts import problems, told_by
-from analytic_secagg.release import GATES, Gate
+from analytic_secagg.release import QUESTIONS, Gate
 from analytic_secagg.site.errors import DeploymentError
 from analytic_secagg.site.results import NAME_DIGITS
 from analytic_secagg.site.roster import Roster
@@ -123,7 +123,7 @@ class Demonstration:
             raise UsageError(f"a mode is one of {', '.join(MODES)}, not {mode!r}")
         self._refuse_while_running()
         self._number, self._mode, self._is_running, self._failure, self._findings = self._number + 1, mode, True, "", {}
-        self._log_starts = {host: self._log_size(host) for host in self._deployment.hosts}
+        self._log_starts = {host: self._deployment.log(host).stat().st_size for host in self._deployment.hosts}
         receipts = RECEIPTS.get(mode, "server")
         self._deployment.order(self._run, **(self._settings | {"mode": mode, "receipts": receipts}))
         threading.Thread(target=self._follow, daemon=True).start()
@@ -192,9 +192,6 @@ class Demonstration:
         """Return the rows that each site holds now."""
         first = self._batch * len(self._parties)
         return {party: self._parts[first + place] for place, party in enumerate(self._parties, start=1)}
-
-    def _log_size(self, host: str) -> int:
-        return self._deployment.log(host).stat().st_size
 
     def _follow(self) -> None:
         """Wait for the end of the run, start a server that died again, and look at what it left."""
@@ -309,8 +306,8 @@ class Demonstration:
             "pooled": pooled,
             "accuracy": float(np.mean(np.argmax(scores, axis=1) == self._dataset.y_test)),
             "gates": [
-                {"asks": entry.question, "finds": concerns.get(gate.value, "")}
-                for gate, entry in GATES.items()
+                {"asks": question, "finds": concerns.get(gate.value, "")}
+                for gate, question in QUESTIONS.items()
                 if gate is not Gate.COHORT_DIFFERENCE  # the sites' query logs answer it, and the server is told of none
             ],
             "bill": summary["bill"],

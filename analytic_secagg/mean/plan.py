@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Self
 
+from pydantic import TypeAdapter
+
 from analytic_secagg.errors import UsageError
 from analytic_secagg.mean.terms import MeanTerms
 from analytic_secagg.modes import MODES
@@ -59,22 +61,13 @@ class MeanPlan:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
+    def from_bytes(cls, data: bytes) -> MeanPlan:
         """Return the plan of an encoding.
 
         Raises:
-            UsageError, TypeError, ValueError, LookupError: it is none.
+            ValueError: it is none.
         """
-        said = json.loads(data)
-        return cls(
-            session=said["session"],
-            members=tuple(said["members"]),
-            shapes=tuple((name, tuple(shape)) for name, shape in said["shapes"]),
-            model=said["model"],
-            options=said["options"],
-            exponents=tuple(said["exponents"]),
-            helpers=tuple((party, key) for party, key in said["helpers"]),
-        )
+        return _PLANS.validate_json(data, strict=True)
 
     @property
     def parties(self) -> tuple[PartyId, ...]:
@@ -139,3 +132,6 @@ class MeanPlan:
             helper_keys=roster.listed(MODES[terms.mode].helper),
             corrupt_helpers=roster.corrupt_helpers,
         )
+
+
+_PLANS = TypeAdapter(MeanPlan)

@@ -7,6 +7,7 @@ epochs. These are kept by the server, so that a helper that is away does not kee
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,7 +99,10 @@ class _Known:
         self.said: dict[PartyId, bytes] = {}
         if mode.helper is not None and mode.helper.has_epochs:
             for party in self._identities:
-                self._recall(party)
+                with suppress(ConfigurationError):  # of another identity, which the roster listed before
+                    if (stored := self._store(party).load()) is not None:
+                        self._check(party, stored)
+                        self.said[party] = stored
 
     @property
     def missing(self) -> list[PartyId]:
@@ -125,15 +129,6 @@ class _Known:
                 f"a helper's key must be kept in {self._folder} and cannot be: {error.strerror}; free space and run "
                 "again. No client was asked"
             ) from error
-
-    def _recall(self, party: PartyId) -> None:
-        stored = self._store(party).load()
-        try:
-            if stored is not None:
-                self._check(party, stored)
-                self.said[party] = stored
-        except ConfigurationError:
-            return  # of another identity, which the roster listed before
 
     def _check(self, party: PartyId, announced: bytes) -> None:
         if party not in self._identities:

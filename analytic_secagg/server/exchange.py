@@ -109,11 +109,6 @@ class Answers:
         """Return the answer to a message and forget it; None while there is none."""
         return self._arrived.pop(ticket, None)
 
-    @property
-    def are_complete(self) -> bool:
-        """Whether every message has its answer."""
-        return not self._open
-
 
 Take = Callable[[NodeId, PartyId, bytes], None]
 """Gets what a party said, and the node that says so."""

@@ -6,10 +6,7 @@ from typing import Any
 
 from analytic.learner import AnalyticLearner
 from analytic_secagg.modes import find_mode
-from analytic_secagg.server.exchange import Deadlines, SessionExchange
-from analytic_secagg.server.grid_sum import GridSum
-from analytic_secagg.server.run_store import NodeAddresses, RunStore
-from analytic_secagg.server.server_file import ServerFile
+from analytic_secagg.server.grid_sum import GridSum, ServerSide
 from analytic_secagg.site.errors import DeploymentError
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.session import config_of
@@ -26,27 +23,13 @@ class GridSeries:
 
     Args:
         first: the proposal of the first sum, or of the one to go on with.
-        server: the server's own roster and key.
-        exchange: the way to the nodes for this series.
-        deadlines: of every exchange.
-        store: the run's state.
-        addresses: where the parties are; it is kept up to date.
+        side: the server's.
     """
 
-    def __init__(
-        self,
-        first: TrainingProposal,
-        server: ServerFile,
-        exchange: SessionExchange,
-        deadlines: Deadlines,
-        store: RunStore,
-        addresses: NodeAddresses,
-    ) -> None:
-        self._last, self._config = first, config_of(first, server.roster)
+    def __init__(self, first: TrainingProposal, side: ServerSide) -> None:
+        self._last, self._config, self._side = first, config_of(first, side.file.roster), side
         self._series = find_mode(first.mode).series(self._config)
-        self._server = self._series.server(secrets=PartySecrets(identity=server.identity))
-        self._roster, self._exchange, self._deadlines = server.roster, exchange, deadlines
-        self._store, self._addresses = store, addresses
+        self._server = self._series.server(secrets=PartySecrets(identity=side.file.identity))
 
     def run_first(self) -> SumResult:
         """Return the result of the first sum.
@@ -64,8 +47,8 @@ class GridSeries:
             SecureSumError: too few clients stayed, or another reason for which no total is released.
         """
         self._last = self._last.next_of_series(learner, model)
-        config = config_of(self._last, self._roster)
-        self._store.open_sum(self._last)
+        config = config_of(self._last, self._side.file.roster)
+        self._side.store.open_sum(self._last)
         try:
             sum_ = self._sum(self._server.begin_sum(config.layout, config.context))
             requests = sum_.begin_set_up()
@@ -87,4 +70,4 @@ class GridSeries:
         return sum_.resume_later(self._last) if number else sum_.resume()
 
     def _sum(self, session: ServerSession) -> GridSum:
-        return GridSum(self._series.first, session, self._exchange, self._deadlines, self._store, self._addresses)
+        return GridSum(self._series.first, session, self._side)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from analytic_secagg.server.exchange import Deadlines, NodeId, SessionExchange
 from analytic_secagg.server.run_store import NodeAddresses, RunStore
@@ -23,25 +23,33 @@ _BEFORE_VECTORS = {MessageType.ROSTER.name, MessageType.SHARE_DELIVERY.name}
 """Requests whose answers come before clients' vectors, or have them, where first messages do not."""
 
 
-def run_sum(
-    proposal: TrainingProposal,
-    server: ServerFile,
-    exchange: SessionExchange,
-    deadlines: Deadlines,
-    store: RunStore,
-    addresses: NodeAddresses,
-    expected: frozenset[PartyId] = frozenset(),
-    needed: frozenset[PartyId] = frozenset(),
-) -> SumResult:
-    """The sum that is proposed, by itself; it goes on where ``store`` has a session of it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSide:
+    """All that a server makes a sum with.
 
     Args:
-        proposal: the sum, with what helpers announced (``server.announcements``).
-        server: the server's own roster and key.
+        file: its own roster and key.
         exchange: the way to the nodes.
         deadlines: of every exchange.
         store: the run's state.
-        addresses: where the parties are; it is kept up to date.
+        addresses: where the parties are; in a series, that were met before. It is kept up to date.
+    """
+
+    file: ServerFile
+    exchange: SessionExchange
+    deadlines: Deadlines
+    store: RunStore
+    addresses: NodeAddresses
+
+
+def run_sum(
+    proposal: TrainingProposal, side: ServerSide, expected: frozenset[PartyId], needed: frozenset[PartyId]
+) -> SumResult:
+    """The sum that is proposed, by itself; it goes on where its store has a session of it.
+
+    Args:
+        proposal: the sum, with what helpers announced (``server.announcements``).
+        side: the server's.
         expected: clients of the run's sum before. Without one of them the others refuse, so each of these is asked
             again until the deadline.
         needed: those of them without whom the sum stops before anybody agrees to it, since what the others paid for it
@@ -51,9 +59,9 @@ def run_sum(
         UnreachableError: a helper of the committee, the key holder or a needed client is not there.
         SecureSumError: too few clients stayed, or another reason for which no total is released.
     """
-    protocol = Session.of(proposal, server.roster).protocol
-    session = protocol.server(secrets=PartySecrets(identity=server.identity))
-    sum_ = GridSum(protocol, session, exchange, deadlines, store, addresses, expected, needed)
+    protocol = Session.of(proposal, side.file.roster).protocol
+    session = protocol.server(secrets=PartySecrets(identity=side.file.identity))
+    sum_ = GridSum(protocol, session, side, expected, needed)
     return sum_.resume() if sum_.has_begun else sum_.begin(proposal)
 
 
@@ -68,44 +76,26 @@ def failure_of(proposal: TrainingProposal, server: ServerFile) -> FailureSession
     return Session.of(proposal, server.roster).protocol.failure(secrets=PartySecrets(identity=server.identity))
 
 
-def certify(
-    failure: FailureSession,
-    proposal: TrainingProposal,
-    server: ServerFile,
-    exchange: SessionExchange,
-    deadlines: Deadlines,
-    addresses: NodeAddresses,
-) -> None:
+def certify(failure: FailureSession, proposal: TrainingProposal, side: ServerSide) -> None:
     """Ask who can for a proof that a sum failed."""
-    protocol = Session.of(proposal, server.roster).protocol
+    protocol = Session.of(proposal, side.file.roster).protocol
     with suppress(DeploymentError):  # the nodes cannot be reached, which is told elsewhere
-        _Rounds(protocol, failure, exchange, deadlines, addresses).request(failure.requests())
+        _Rounds(protocol, failure, side).request(failure.requests())
 
 
 class _Rounds:
-    """Requests to the parties of a sum, each at its node, and what they answer.
-
-    Args:
-        protocol: the sum.
-        listening: takes the answers.
-        exchange: the way to the nodes.
-        deadlines: of every exchange.
-        addresses: where the parties are.
-        expected: clients that are asked again until the deadline.
-    """
+    """Requests to the parties of a sum, each at its node, and what they answer, which ``listening`` takes."""
 
     def __init__(
         self,
         protocol: SumProtocol,
         listening: DurableServer | FailureSession,
-        exchange: SessionExchange,
-        deadlines: Deadlines,
-        addresses: NodeAddresses,
+        side: ServerSide,
         expected: frozenset[PartyId] = frozenset(),
     ) -> None:
         self._expected = expected
         self._protocol, self._helpers, self._listening = protocol, protocol.helpers, listening
-        self._exchange, self._deadlines, self._addresses = exchange, deadlines, addresses
+        self._exchange, self._deadlines, self._addresses = side.exchange, side.deadlines, side.addresses
 
     def request(self, requests: Mapping[PartyId, bytes]) -> None:
         """Ask these parties, and take what they answer."""
@@ -167,28 +157,20 @@ class GridSum(_Rounds):
     Args:
         protocol: the sum.
         session: the server's, fresh; it goes on where the store has a record of it.
-        exchange: the way to the nodes.
-        deadlines: of every exchange.
-        store: the run's state.
-        addresses: where the parties are; in a series, that were met before. It is kept up to date.
-        expected: clients that are asked again until the deadline.
-        needed: clients without whose vectors the sum stops; it goes on once they are back.
+        side, expected, needed: see ``run_sum``.
     """
 
     def __init__(
         self,
         protocol: SumProtocol,
         session: ServerSession,
-        exchange: SessionExchange,
-        deadlines: Deadlines,
-        store: RunStore,
-        addresses: NodeAddresses,
+        side: ServerSide,
         expected: frozenset[PartyId] = frozenset(),
         needed: frozenset[PartyId] = frozenset(),
     ) -> None:
-        self._store, self._needed = store, needed
-        self._session = DurableServer(store.session, session, each_message=False)  # sites repeat what they sent
-        _Rounds.__init__(self, protocol, self._session, exchange, deadlines, addresses, expected)
+        self._store, self._needed = side.store, needed
+        self._session = DurableServer(side.store.session, session, each_message=False)  # sites repeat what they sent
+        _Rounds.__init__(self, protocol, self._session, side, expected)
 
     @property
     def has_begun(self) -> bool:
@@ -206,7 +188,11 @@ class GridSum(_Rounds):
         n_parties = len(proposal.clients) + len(self._helpers)
         self._addresses.n_invited = max(self._addresses.n_invited, min(len(contents), n_parties))
         self._store.keep_addresses(self._addresses)  # who is asked now may have to be told how it ends
-        deadlines = replace(self._deadlines, of=self._addresses.n_invited, complete=self._is_everybody_here)
+        deadlines = replace(
+            self._deadlines,
+            of=self._addresses.n_invited,
+            complete=lambda: not self._helpers_missing() and self._expected <= self._addresses.node_of.keys(),
+        )
         self._exchange.ask("INVITATION", INVITE, contents, self._take_first, deadlines)
         spare = self._protocol.guarantee.helper_dropout_tolerance
         if len(missing := self._helpers_missing()) > spare:
@@ -284,9 +270,6 @@ class GridSum(_Rounds):
             self._take(node, party, message)
         elif message and self._feed(node, party, message):
             self._addresses.node_of[party] = node
-
-    def _is_everybody_here(self) -> bool:
-        return not self._helpers_missing() and self._expected <= self._addresses.node_of.keys()
 
     def _helpers_missing(self) -> list[PartyId]:
         return sorted(set(self._helpers) - self._addresses.node_of.keys())

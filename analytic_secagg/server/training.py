@@ -39,7 +39,7 @@ from analytic_secagg.run_account import account_of_run, account_of_sum
 from analytic_secagg.server.announcements import with_announcements
 from analytic_secagg.server.exchange import Deadlines, Exchange, NodeId, SessionExchange, Transport
 from analytic_secagg.server.grid_series import GridSeries, SeriesOverError
-from analytic_secagg.server.grid_sum import certify, failure_of, run_sum
+from analytic_secagg.server.grid_sum import ServerSide, certify, failure_of, run_sum
 from analytic_secagg.server.progress_log import LOG, ProgressLog
 from analytic_secagg.server.reserve import Reserve
 from analytic_secagg.server.run_settings import RunSettings
@@ -276,9 +276,8 @@ class Training:
             self._session, self._failure = proposal.session, self._store.proof
         if proposal is None or failure is None or self._failure:
             return False
-        exchange = SessionExchange(proposal.session, self._exchange, self._progress)
         with self._exchange.accounted():
-            certify(failure, proposal, self._server, exchange, self._deadlines, self._addresses)
+            certify(failure, proposal, self._side(self._session_exchange(proposal)))
         self._failure = failure.proof
         with suppress(NotStoredError):  # who is there is told all the same
             self._store.keep_proof(failure.proof)
@@ -389,18 +388,14 @@ class Training:
         """The next sum, once its results have space on the disk; an error says who refused and who did not answer."""
         self._reserve.hold(step.layout.size)
         with self._exchange.accounted():
-            return self._make_sum(step, in_series=in_series)
-
-    def _make_sum(self, step: Step[Any], *, in_series: bool) -> SumResult:
-        """The next sum; in a series it goes on with the one before where enough clients are left."""
-        try:
-            if self._series is not None:
-                return self._series.run_next(step.learner, step.model)
-            return self._fresh_sum(step, in_series=in_series)
-        except SeriesOverError as error:
-            self._progress.say("series ends", reason=str(error))
-            self._store.drop_sum()
-            return self._fresh_sum(step, in_series=in_series)
+            try:
+                if self._series is not None:
+                    return self._series.run_next(step.learner, step.model)
+                return self._fresh_sum(step, in_series=in_series)
+            except SeriesOverError as error:  # too few clients are left to go on with the one before
+                self._progress.say("series ends", reason=str(error))
+                self._store.drop_sum()
+                return self._fresh_sum(step, in_series=in_series)
 
     def _fresh_sum(self, step: Step[Any], *, in_series: bool) -> SumResult:
         """A sum by itself, or the first of a series; or the one that a process before left."""
@@ -408,19 +403,31 @@ class Training:
         proposal, goes_on = self._proposed(model, in_series=in_series)
         self._session, self._failure, self._is_told = proposal.session, b"", False
         self._exchange.parties = frozenset((*proposal.clients, *proposal.helpers))
-        exchange = SessionExchange(proposal.session, self._exchange, self._progress)
+        exchange = self._session_exchange(proposal)
         if not proposal.announced:
             proposal = with_announcements(proposal, self._server, exchange, self._deadlines)
         if not goes_on:
             self._store.open_sum(proposal)
             self._addresses = NodeAddresses(n_invited=self._addresses.n_invited)
         self._first = self._first or proposal
-        given = (proposal, self._server, exchange, self._deadlines, self._store, self._addresses)
         if not proposal.place:
             expected = self._expected
-            return run_sum(*given, expected, expected if self._federation.noise is not None else frozenset())
-        self._series = GridSeries(*given)
+            needed = expected if self._federation.noise is not None else frozenset[PartyId]()
+            return run_sum(proposal, self._side(exchange), expected, needed)
+        self._series = GridSeries(proposal, self._side(exchange))
         return self._series.resume() if goes_on else self._series.run_first()
+
+    def _session_exchange(self, proposal: TrainingProposal) -> SessionExchange:
+        return SessionExchange(proposal.session, self._exchange, self._progress)
+
+    def _side(self, exchange: SessionExchange) -> ServerSide:
+        return ServerSide(
+            file=self._server,
+            exchange=exchange,
+            deadlines=self._deadlines,
+            store=self._store,
+            addresses=self._addresses,
+        )
 
     @property
     def _expected(self) -> frozenset[PartyId]:
@@ -461,10 +468,8 @@ class Training:
         self._model = {holds: model_to_bytes(learner, model, with_totals=holds) for holds in (False, True)}
         save_model(folder / "model.safetensors", learner, model)
         assert self._first is not None, "every learner has a sum"
-        first = self._first.to_bytes()
-        OutputFile(folder / "invitation").fill(lambda file: file.write(first))
-        totals = totals_to_bytes(self._totals)
-        OutputFile(folder / "totals.safetensors", private=True).fill(lambda file: file.write(totals))
+        OutputFile(folder / "invitation").write(self._first.to_bytes())
+        OutputFile(folder / "totals.safetensors", private=True).write(totals_to_bytes(self._totals))
         weights = hashlib.sha256(learner.weights_bytes(model)).hexdigest()
         proof = {"certified": not self._federation.uncertified, "uncertified": list(self._federation.uncertified)}
         summary = {

@@ -35,7 +35,7 @@ def admit(file: SiteFile, proposal: TrainingProposal) -> tuple[Session, str]:
     Raises:
         DeclinedError: the file forbids it to all parties of the site, or none of them is in the sum.
     """
-    proposal = allowed(file, proposal)
+    refuse_extensions(file, proposal.learner_names, proposal.mode)
     helps = any(own.party in proposal.helpers for own in file.helpers)
     if not helps:  # before a learner, or a model, of the server's choice is made here
         _decline(_refused_name(file, proposal.learner_names[0]) or _refused_learner(file, proposal.learner))
@@ -63,16 +63,6 @@ def admit(file: SiteFile, proposal: TrainingProposal) -> tuple[Session, str]:
         if file.client is None:
             raise DeclinedError("this site has no part in this sum: none of its parties is in its terms")
     return session, refusal
-
-
-def allowed(file: SiteFile, proposal: TrainingProposal) -> TrainingProposal:
-    """Return the proposal, if all that it needs of other packages is named in this site's own file.
-
-    Raises:
-        DeclinedError: it is not.
-    """
-    refuse_extensions(file, proposal.learner_names, proposal.mode)
-    return proposal
 
 
 def refuse_extensions(file: SiteFile, learners: Iterable[str], mode: str | None = None) -> None:

@@ -31,7 +31,10 @@ def read_secret(path: Path) -> bytes:
     Raises:
         SiteFileError: there is no such file, others may read it, or it holds no key.
     """
-    forbid_core_dumps()
+    with suppress(ImportError):  # POSIX systems have it
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode & 0o077:
@@ -44,14 +47,6 @@ def read_secret(path: Path) -> bytes:
     if not re.fullmatch("[0-9a-f]{64}", text):
         raise SiteFileError(f"{path} must hold 64 hexadecimal digits; make a key with identity")
     return bytes.fromhex(text)
-
-
-def forbid_core_dumps() -> None:
-    """Have the system write no memory of this process, which holds keys from now on, to a disk if it crashes."""
-    with suppress(ImportError):  # POSIX systems have it
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def write_new(path: Path, content: bytes) -> None:

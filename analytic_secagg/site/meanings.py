@@ -97,17 +97,14 @@ class Meanings:
         else:
             found = [self._of_cell(cell) for cell in cells]
         unknown = tuple(place for place, one in enumerate(found) if one is None)
+        marked = {cell for cell in cells if isinstance(cell, str) and self.decimal in cell}
         return Meant(
             values=np.array([math.nan if one is None else one for one in found], dtype=np.float64),
             unknown=unknown,
             texts=tuple(tidy(text_of(cells[place])) for place in unknown),
             n_ambiguous=self._count_ambiguous(cells),
-            has_marks=bool(unknown) and self._has_marks(cells),
+            has_marks=bool(unknown) and any(self._parsed(tidy(text)) is not None for text in marked),
         )
-
-    def _has_marks(self, cells: Sequence[Any]) -> bool:
-        texts = {cell for cell in cells if isinstance(cell, str) and self.decimal in cell}
-        return any(self._parsed(tidy(text)) is not None for text in texts)
 
     def _count_ambiguous(self, cells: Sequence[Any]) -> int:
         """Count 1.180 beside 950 where nothing else has a point, nobody stated marks, and no number is above 999."""

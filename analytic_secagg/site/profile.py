@@ -118,11 +118,6 @@ def oddities(name: str, one: Profiled) -> Iterator[str]:
         yield f"{n} values lie outside the schema's range, {one.column.range[0]:g} to {one.column.range[1]:g}"
     mend = "repair these rows" if one.column is None else f"state its text as missing in {section_of(name)}"
     yield from odd_values(there, mend)
-    yield from _resolution(values)
-
-
-def _resolution(values: NDArray[np.float64]) -> Iterator[str]:
-    """Judge the size of a column beside its deviation: a format has bits for the size alone."""
     if (offset := proposed_offset(values)) is not None:
         yield (
             f"values near {np.abs(values).max():.3g} differ by {values.std():.3g} only, of which a format of "

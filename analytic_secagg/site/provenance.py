@@ -41,7 +41,10 @@ class Recipe(StrictModel):
     @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of each part, hexadecimal."""
-        return {name: _digest(json.dumps(value).encode()) for name, value in self.model_dump(mode="json").items()}
+        return {
+            name: hashlib.sha256(json.dumps(value).encode()).hexdigest()
+            for name, value in self.model_dump(mode="json").items()
+        }
 
     def to_toml(self) -> str:
         """Return the table ``[features]`` of a roster."""
@@ -96,7 +99,3 @@ def refusal(agreed: Mapping[str, str], proposed: Mapping[str, Any]) -> str:
         f"{', '.join(names) or 'parts'} than this party's roster{unsaid}. Compare [features] and columns in all copies "
         "of the roster"
     )
-
-
-def _digest(said: bytes) -> str:
-    return hashlib.sha256(said).hexdigest()

@@ -274,7 +274,8 @@ class QueryLog:
             ConsentRefusedError: says what was needed, what came and what the owner can do.
         """
         known = None if survivors is None else frozenset[_Vector](survivors)
-        self._enter(protocol, self._noted(protocol, known), _written(survivors))
+        written = b"".join(map(_number, sorted(survivors or ())))  # empty where they were not shown: a total has some
+        self._enter(protocol, self._noted(protocol, known), written)
 
     def consent_to_help(
         self, protocol: SumProtocol, survivors: Survivors | None, rows: DataFingerprints | None = None
@@ -572,11 +573,6 @@ def _vectors(written: bytes) -> frozenset[_Vector]:
     size = _OWNER_BYTES + FINGERPRINT_BYTES
     pairs = (written[place : place + size] for place in range(0, len(written), size))
     return frozenset((pair[:_OWNER_BYTES], pair[_OWNER_BYTES:]) for pair in pairs)
-
-
-def _written(survivors: Survivors | None) -> bytes:
-    """Encode survivors; empty where they were not shown, since a total has some."""
-    return b"".join(_number(party) for party in sorted(survivors or ()))
 
 
 def _read(written: bytes) -> frozenset[PartyId] | None:

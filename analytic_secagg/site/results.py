@@ -113,4 +113,4 @@ class Results:
             raise SiteFileError(
                 f"cannot keep results in {self.folder}: {error.strerror}; name another folder"
             ) from error
-        OutputFile(self.folder / name, private=True).fill(lambda file: file.write(content))
+        OutputFile(self.folder / name, private=True).write(content)

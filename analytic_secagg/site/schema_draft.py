@@ -107,7 +107,7 @@ def draft(path: Path, target: str, *, leave_out: Collection[str] = ()) -> Draft:
     if absent := [name for name in leave_out if tidy(name) not in cells.head]:
         raise DataError(f"{path} has no column {absent[0]}{nearest(absent[0], cells.head)}")
     texts = {
-        name: [_text(cell) for cell in cells.column(place)]
+        name: [float(cell) if is_number_cell(cell) else tidy(text_of(cell)) for cell in cells.column(place)]
         for place, name in enumerate(cells.head)
         if cells.head.count(name) == 1 and name and name not in {*map(tidy, leave_out)} - {near[0]}
     }
@@ -218,11 +218,12 @@ def _layout(path: Path, target: str, *, escape: Literal["", "\\"] = "") -> Readi
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}; name a table's file") from error
     first = first_bytes(path).decode(look.encoding, errors="replace").lstrip("\ufeff")
+    cells = [cell for line in first.splitlines()[look.skip_lines :][:1] for cell in line.split(look.separator)]
     reading = Reading(
         separator=None if look.separator == separator_of(path, Reading()) else look.separator,
         encoding=look.encoding,
         skip_lines=look.skip_lines,
-        quote="'" if _has_apostrophes(first.splitlines()[look.skip_lines :], look.separator) else '"',
+        quote="'" if cells and all(re.fullmatch("'[^']*'", cell.strip()) for cell in cells) else '"',
         escape=escape,
     )
     names = re.split(r"\r\n|\r|\n", first)[0]
@@ -241,12 +242,6 @@ def _layout(path: Path, target: str, *, escape: Literal["", "\\"] = "") -> Readi
             reading = reading.model_copy(update={"skip_lines": lines[0][0]})
     width = len(read_cells(path, reading).head)
     return reading.model_copy(update={"names": tuple(f"column_{place}" for place in range(1, width + 1))})
-
-
-def _has_apostrophes(lines: Sequence[str], separator: str) -> bool:
-    """Test whether apostrophes enclose all cells of the first line."""
-    cells = lines[0].split(separator) if lines else []
-    return bool(cells) and all(re.fullmatch("'[^']*'", cell.strip()) for cell in cells)
 
 
 def _with_names(path: Path, reading: Reading, target: str) -> Reading | None:
@@ -297,11 +292,6 @@ def _comments(path: Path, reading: Reading, separator: str) -> tuple[int, int]:
         return 0, 1  # what reads the cells says so
     above = found.index(False) if False in found else len(found)
     return above, sum(found[above:])
-
-
-def _text(cell: Any) -> str | float:
-    """Return a cell as a tidy text, or as the number that it is already."""
-    return float(cell) if is_number_cell(cell) else tidy(text_of(cell))
 
 
 def _numbers_in(cells: Sequence[str | float]) -> list[str]:
@@ -360,11 +350,6 @@ class _Drafted:
         beyond = {value for value, _ in found if value < -1 or value > 99 or (is_coded and 0 not in self.numbers)}
         self.missing += [f"{number:.0f}" for number in sorted(beyond)]
         self.numbers = [number for number in self.numbers if number not in beyond]
-
-    @property
-    def _are_ranges(self) -> bool:
-        """Test whether a category is a range, such as 18-29 or 75+."""
-        return any(re.search(r"\d\s*[-\u2013]\s*\d|\d\+$", text) for text in self.categories)
 
     @property
     def lacks(self) -> bool:
@@ -496,7 +481,8 @@ class _Drafted:
         yield from self.facts()
         if self.kind == "none":
             return
-        if self.kind == "categories" and self.texts and all(map(is_number, self.categories)) and not self._are_ranges:
+        are_numbers = self.texts and all(map(is_number, self.categories))
+        if self.kind == "categories" and are_numbers and not any(map(_RANGE.search, self.categories)):
             yield f"{self.name}: numbers in several spellings, taken for categories; correct the marks, or the file"
         if self.kind == "categories" and len(self.categories) > 2 and {*map(loose, self.categories)} <= TRUTHS:
             yield f"{self.name}: several words for yes and no, taken for a category each; recode all of them to two"
@@ -558,6 +544,8 @@ class _Drafted:
         return f"{len(self.texts)} different texts"
 
 
+_RANGE = re.compile(r"\d\s*[-\u2013]\s*\d|\d\+$")
+"""A range, such as 18-29 or 75+."""
 _DAY = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])")
 _ZEROS = re.compile(r"0\d")
 _UNITS = re.compile(r"(.*[\W_])?(units?|uom|valueuom|einheit|unité)([\W_].*)?")

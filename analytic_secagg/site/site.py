@@ -31,7 +31,7 @@ from contextlib import contextmanager, suppress
 
 from analytic.learner import ClientRows
 from analytic_secagg.modes import find_mode
-from analytic_secagg.site.admission import admit, allowed, check_budget, refuse_extensions
+from analytic_secagg.site.admission import admit, check_budget, refuse_extensions
 from analytic_secagg.site.disk import check_state
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, SiteFileError
 from analytic_secagg.site.key_pair import SessionKeyPair
@@ -339,7 +339,8 @@ class Site:
         """Take a failed sum out of the query log and the ledger, where its helpers certify that it failed."""
         for proposal in self._store.running():
             if failure and proposal.session == session:
-                protocol = Session.of(allowed(self._file, proposal), self._file.roster).protocol
+                refuse_extensions(self._file, proposal.learner_names, proposal.mode)
+                protocol = Session.of(proposal, self._file.roster).protocol
                 query_log_of(self._file, self._store).free(protocol, failure)
                 LOG.info("the helpers certify that the sum of session %s failed", session.hex())
                 if self._file.ledger is not None and self._file.ledger.void(session_id=protocol.digest, proof=failure):
@@ -347,8 +348,9 @@ class Site:
 
     def _draw(self, proposal: TrainingProposal, own: OwnRole) -> SessionKeyPair:
         """A fresh key pair for a sum in which this site would take part."""
+        refuse_extensions(self._file, proposal.learner_names, proposal.mode)
         try:
-            config = config_of(allowed(self._file, proposal), self._file.roster)
+            config = config_of(proposal, self._file.roster)
             pair = SessionKeyPair.generate(find_mode(proposal.mode), config, PartySecrets(identity=own.identity))
         except ConfigurationError as error:
             raise DeclinedError(str(error)) from error

@@ -186,9 +186,11 @@ def _own_role(role: HelperRole, table: Any, folder: Path | None) -> OwnRole:
     return OwnRole(party=said.party, role=role, identity=said.identity, epoch_days=said.epoch_days)
 
 
-def _own_roles(tables: Any, info: ValidationInfo) -> Any:
-    """The roles that a file's tables describe."""
-    return tuple(_own_role(role, table, info.context) for role, table in tables.items())
+OwnRoles = Annotated[
+    tuple[OwnRole, ...],
+    BeforeValidator(lambda tables, info: tuple(_own_role(*own, info.context) for own in tables.items())),
+]
+"""The roles that a file's tables describe."""
 
 
 def _modes_in(values: Mapping[str, Any]) -> list[str]:
@@ -309,7 +311,7 @@ class SiteFile(StrictModel):
     journal: JournalTable = JournalTable()
     client: ClientRole | None = None
     privacy: PrivacyTable | None = None
-    helpers: Annotated[tuple[OwnRole, ...], BeforeValidator(_own_roles)] = Field((), alias="own roles")
+    helpers: OwnRoles = Field((), alias="own roles")
     results: Place | None = None
     extensions: Texts = frozenset()
     forget_hours: Annotated[float, Field(ge=0)] = 24.0
@@ -456,12 +458,7 @@ class SiteFile(StrictModel):
         """Folder of the results that it keeps."""
         return Results(self.results or self.state.with_name("results"), self.keep_models)
 
-    @property
-    def _role_secrets(self) -> list[bytes]:
-        """The secret key of each of its roles."""
-        client = [self.client.identity] if self.client is not None else []
-        return [key.secret for key in (*client, *(own.identity for own in self.helpers))]
-
     def state_key(self, purpose: str, session: bytes) -> bytes:
         """The key that seals what this site stores of one session."""
-        return derive_key(self._role_secrets[0], f"site state: {purpose}", session)
+        identity = self.helpers[0].identity if self.client is None else self.client.identity
+        return derive_key(identity.secret, f"site state: {purpose}", session)

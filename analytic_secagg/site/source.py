@@ -46,7 +46,12 @@ def read_rows(
             raise DataError(f"{place} is a table, which needs the schema of its columns")
         return columns.rows(Path(place), reading)
     rows = _of_archive(place, part) if place.endswith(".npz") else _of_function(place, columns, reading)
-    return _of_numbers(place, rows)
+    if rows.targets.dtype.kind not in "biuf":  # which class a text is, no other site would know
+        raise DataError(
+            f"{place} must have numbers as targets, labels 0, 1, ... in an order that all sites agreed on, and has "
+            f"{rows.targets.dtype}: number the classes, or give a table with a schema, which lists its categories"
+        )
+    return rows
 
 
 def sourced(place: Path, columns: Path | None, reading: Path | None = None, sites: str | None = None) -> Dataset:
@@ -172,16 +177,6 @@ def _of_archive(place: str, part: str) -> ClientRows:
             f"{place} must be an npz archive with a matrix {needed[0]} and one {needed[1]} a row, of numbers "
             f"({type(error).__name__}); {hint}"
         ) from None
-
-
-def _of_numbers(place: str, rows: ClientRows) -> ClientRows:
-    """Refuse targets that are no numbers: which class a text is, no other site would know."""
-    if rows.targets.dtype.kind not in "biuf":
-        raise DataError(
-            f"{place} must have numbers as targets, labels 0, 1, ... in an order that all sites agreed on, and has "
-            f"{rows.targets.dtype}: number the classes, or give a table with a schema, which lists its categories"
-        )
-    return rows
 
 
 def _of_function(place: str, columns: TableSchema | None, reading: Reading | None) -> ClientRows:

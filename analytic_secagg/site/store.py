@@ -56,12 +56,7 @@ COMMIT;
 cannot lock is known before anything is drawn."""
 
 VERSION = 3
-"""Version of the file's tables; version 1 did not record what was computed, and version 2 no secure means."""
-
-FROM_VERSION_1 = """
-INSERT OR IGNORE INTO computations SELECT x'', subject, 0, 1, run, max(grown), 0 FROM vectors GROUP BY subject;
-"""
-"""Migration: what was computed is not known, so it equals no present computation."""
+"""Version of the file's tables; no release wrote an earlier one."""
 
 _PIECE_BYTES = 1 << 18
 """Bytes of a record that SQLite is given at a time; of a whole one it would make two copies."""
@@ -116,24 +111,14 @@ class SessionStore:
             ) from error
         if mode & 0o077:
             raise SiteFileError(f"{self.path} must be a folder of its owner alone; chmod 700 it")
-        try:
-            self._database = sqlite3.connect(self.path / FILE, timeout=_WAIT_SECONDS, isolation_level=None)
-            try:
-                version = self._version()
-                if version > VERSION:
-                    raise SiteFileError(f"{self.path / FILE} is of a later release; install that to go on with it")
-                carried_on = FROM_VERSION_1 if version == 1 else ""
-                self._database.executescript(PREPARE.replace("COMMIT;", f"{carried_on} COMMIT;"))
-                (self.path / FILE).chmod(0o600)
-                if not is_behind:
-                    self.query_log_head.start()
-                self._end_sessions_of_files()
-                yield
-            finally:
-                self._database.close()
-                self._database = None
-        except sqlite3.Error as error:
-            raise SiteFileError(self._in_words(error)) from error
+        with self._opened(self.path / FILE, _WAIT_SECONDS) as database:
+            self._check_version(database, self.path / FILE)
+            database.executescript(PREPARE)
+            (self.path / FILE).chmod(0o600)
+            if not is_behind:
+                self.query_log_head.start()
+            self._end_sessions_of_files()
+            yield
 
     @contextmanager
     def reading(self) -> Iterator[bool]:
@@ -146,20 +131,8 @@ class SessionStore:
         if not path.exists():
             yield False
             return
-        try:
-            address = f"{path.absolute().as_uri()}?mode=ro"
-            self._database = sqlite3.connect(address, uri=True, timeout=_READ_SECONDS, isolation_level=None)
-            try:
-                if (version := self._version()) not in (0, VERSION):
-                    raise SiteFileError(
-                        f"{path} is of an earlier release; run the command check-site, which converts it"
-                    )
-                yield version > 0  # of an empty file it is 0
-            finally:
-                self._database.close()
-                self._database = None
-        except sqlite3.Error as error:
-            raise SiteFileError(self._in_words(error)) from error
+        with self._opened(f"{path.absolute().as_uri()}?mode=ro", _READ_SECONDS) as database:
+            yield self._check_version(database, path) > 0  # of an empty file it is 0
 
     @contextmanager
     def copied(self) -> Iterator[bool]:
@@ -296,9 +269,23 @@ class SessionStore:
         found = self.run("SELECT invitation FROM sessions WHERE id = ?", session)
         return (found[0][0], found[0][0] is None) if found else (None, False)
 
-    def _version(self) -> int:
-        assert self._database is not None, "whoever asks has opened the file"
-        ((version,),) = self._database.execute("PRAGMA user_version").fetchall()
+    @contextmanager
+    def _opened(self, place: Path | str, seconds: float) -> Iterator[sqlite3.Connection]:
+        """Work in a file, or at an address of one; wait so long for who is at work there."""
+        try:
+            self._database = sqlite3.connect(place, uri=True, timeout=seconds, isolation_level=None)
+            try:
+                yield self._database
+            finally:
+                self._database.close()
+                self._database = None
+        except sqlite3.Error as error:
+            raise SiteFileError(self._in_words(error)) from error
+
+    def _check_version(self, database: sqlite3.Connection, path: Path) -> int:
+        ((version,),) = database.execute("PRAGMA user_version").fetchall()
+        if version not in (0, VERSION):
+            raise SiteFileError(f"{path} is of another release; install that to go on with it")
         return int(version)
 
     def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:

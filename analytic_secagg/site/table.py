@@ -155,7 +155,7 @@ class TableSchema(StrictModel):
             DataError: it cannot be read, lacks a column, or a value is not what the schema says.
         """
         reading = reading or Reading()
-        return self._rows(str(path), read_cells(Path(path), reading), reading)
+        return self._rows_kept(str(path), read_cells(Path(path), reading), reading)[0]
 
     def rows_of_sites(
         self, path: Path | str, column: str, reading: Reading | None = None
@@ -193,7 +193,7 @@ class TableSchema(StrictModel):
         Raises:
             DataError: it lacks a column, or a value is not what the schema says.
         """
-        return self._rows(source, cells_of_frame(frame, source), reading or Reading())
+        return self._rows_kept(source, cells_of_frame(frame, source), reading or Reading())[0]
 
     def features_of(self, path: Path | str, reading: Reading | None = None) -> NDArray[np.float64]:
         r"""Return the features of a table for prediction, shape (rows, features): it needs no target and no weight.
@@ -211,17 +211,8 @@ class TableSchema(StrictModel):
         [[0.0, 1.0, 61.0], [1.0, 0.0, 47.0]]
         """
         reading = reading or Reading()
-        return self._features(str(path), read_cells(Path(path), reading), reading)
-
-    def features_of_frame(
-        self, frame: Any, *, source: str = "the data frame", reading: Reading | None = None
-    ) -> NDArray[np.float64]:
-        """Return the features of a data frame, likewise.
-
-        Raises:
-            DataError: as of ``rows_of_frame``.
-        """
-        return self._features(source, cells_of_frame(frame, source), reading or Reading())
+        cells = read_cells(Path(path), reading)
+        return self._made(str(path), "feature", self._read(str(path), cells, reading, dict(self._of("feature"))))
 
     def meant(
         self, source: str, cells: Cells, reading: Reading, columns: Mapping[str, Column] | None = None
@@ -248,9 +239,6 @@ class TableSchema(StrictModel):
             found[name] = meanings.of(cells.column(cells.head.index(its)))
         return found
 
-    def _rows(self, source: str, cells: Cells, reading: Reading) -> ClientRows:
-        return self._rows_kept(source, cells, reading)[0]
-
     def _rows_kept(self, source: str, cells: Cells, reading: Reading) -> tuple[ClientRows, NDArray[np.bool_]]:
         """The rows, and for each row of the table whether it is one of them."""
         values = self._read(source, cells, reading, self.columns)
@@ -263,9 +251,6 @@ class TableSchema(StrictModel):
             return ClientRows(features, targets.argmax(axis=1) if self.classes else targets, weights), kept
         except InvalidRowsError as error:
             raise DataError(f"{source}: {error}") from error
-
-    def _features(self, source: str, cells: Cells, reading: Reading) -> NDArray[np.float64]:
-        return self._made(source, "feature", self._read(source, cells, reading, dict(self._of("feature"))))
 
     def _read(
         self, source: str, cells: Cells, reading: Reading, columns: Mapping[str, Column]

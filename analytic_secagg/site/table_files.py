@@ -109,7 +109,7 @@ def cells_of_frame(frame: Any, source: str = "the data frame") -> Cells:
     def column(place: int) -> list[Any]:
         one = frame[names[place]]
         values = one.to_pylist() if hasattr(one, "to_pylist") else one.to_list()
-        return ["" if _is_missing(value) else value for value in values]
+        return ["" if is_missing(value) else value for value in values]
 
     return Cells(head=[tidy(str(name)) for name in names], column=column, lines=range(2, len(frame) + 2))
 
@@ -125,10 +125,11 @@ def text_of(cell: Any) -> str:
     return cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell)
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
+    """Return whether a value stands for none: None, NaN of any type, and pandas' NA and NaT."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
-    if isinstance(value, Decimal):
+    if isinstance(value, Decimal):  # a signaling one compares with nothing
         return value.is_nan()
     return isinstance(value, float | np.generic) and bool(value != value)
 
@@ -357,7 +358,11 @@ def _rows_of_sheet(path: Path, reading: Reading, *, data_only: bool) -> list[tup
         sheets = {str(sheet.title): sheet for sheet in book.worksheets}
         for sheet in sheets.values():
             sheet.reset_dimensions()
-        filled = [name for name, sheet in sheets.items() if _holds_something(sheet)]
+        filled = [
+            name
+            for name, sheet in sheets.items()
+            if any(cell is not None for row in sheet.iter_rows(values_only=True) for cell in row)
+        ]
         name = filled[0] if reading.sheet is None and len(filled) == 1 else reading.sheet
         if name not in sheets:
             hidden = {title for title, sheet in sheets.items() if sheet.sheet_state != "visible"}
@@ -369,10 +374,6 @@ def _rows_of_sheet(path: Path, reading: Reading, *, data_only: bool) -> list[tup
         return list(sheets[name].iter_rows(values_only=True))
     finally:
         book.close()
-
-
-def _holds_something(sheet: Any) -> bool:
-    return any(cell is not None for row in sheet.iter_rows(values_only=True) for cell in row)
 
 
 def sheets_of(path: Path) -> list[str]:
@@ -411,6 +412,6 @@ def _statistics(path: Path, reading: Reading) -> Cells:
             f"cannot read {path} as a file of Stata, SAS or SPSS ({type(error).__name__}); state encoding in {HERE} if "
             f"it has letters of another, else save it again, or as CSV{actual_format(path)}"
         ) from error
-    columns = [["" if _is_missing(value) else value for value in one] for one in found.values()]
+    columns = [["" if is_missing(value) else value for value in one] for one in found.values()]
     lines = range(2, len(columns[0]) + 2 if columns else 2)
     return Cells(head=[tidy(name) for name in found], column=columns.__getitem__, lines=lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -11,13 +12,11 @@ from analytic.statistics import StatisticsSpec
 from analytic_secagg.console.arguments import number, whole, wholes
 from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.errors import UsageError
+from analytic_secagg.modes import MODES, fresh_identity
 from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, PartyId
-from secagg.committee import SealingKey
 from secagg.committee.seed_sharing import MOST_SEEDS, ReplicatedSharing
 from secagg.config import MAX_CLIENTS, SERVER
 from secagg.masked.assumptions import plan
-from secagg.primitives.boxes import BoxKey
-from secagg.primitives.identity import IdentityKey
 from secagg.sums import CLIENT_ROLE
 
 ROWS_PER_CLIENT = 1000
@@ -71,22 +70,14 @@ def committee_sum(n_helpers: int, corrupt: int, layout: Layout) -> CommitteeSum:
     """Return the sum of a committee whose parties sign, of three clients: what it promises depends on helpers alone.
 
     Raises:
-        secagg.errors.ConfigurationError: no committee of so many has so many corrupt ones.
+        UsageError, secagg.errors.ConfigurationError: no committee of so many has so many corrupt ones.
     """
-    clients, helpers = (1, 2, 3), tuple(range(4, 4 + n_helpers))
-    keys = {party: IdentityKey(party.to_bytes(32, "big")) for party in helpers}
-    sealing = {party: SealingKey.signed(key, BoxKey(party.to_bytes(32, "big")).public) for party, key in keys.items()}
-    return CommitteeSum(
-        layout=layout,
-        clients=clients,
-        session_id=bytes(16),
-        identities=tuple(map(_nobodys_key, clients)),
-        server_identity=_nobodys_key(SERVER),
-        helper_keys=tuple((party, key.to_bytes()) for party, key in sealing.items()),
-        helper_identities=tuple((party, key.public) for party, key in keys.items()),
-        min_survivors=2,
-        corrupt_helpers=corrupt,
+    mode = MODES["committee"].with_options(helpers=n_helpers, corrupt=corrupt)
+    parties = mode.in_one_process(
+        layout=layout, clients=(1, 2, 3), session_id=bytes(16), min_survivors=2, identity_of=fresh_identity
     )
+    assert isinstance(parties.protocol, CommitteeSum), "a committee's"
+    return parties.protocol
 
 
 MOST_HELPERS = 64
@@ -164,9 +155,15 @@ def run(options: ParametersOptions) -> int:
 
 
 def _of_masked_sums(options: ParametersOptions) -> Iterator[dict[str, str]]:
-    for n_clients in options.clients:
-        for assumptions in _both_servers(options):
-            yield _row(options, n_clients, assumptions)
+    for n_clients, malicious in itertools.product(options.clients, (False, True)):
+        assumptions = Assumptions(
+            corruption=options.corruption,
+            dropout=options.dropout,
+            malicious_server=malicious,
+            security_bits=options.security_bits,
+            correctness_bits=options.correctness_bits,
+        )
+        yield _row(options, n_clients, assumptions)
 
 
 def _of_committees(options: ParametersOptions) -> Iterator[dict[str, str]]:
@@ -198,17 +195,6 @@ def _committee_row(config: CommitteeSum) -> dict[str, str]:
         "bytes beyond the vector": f"{cost.bytes_up - cost.vector_bytes}",
         "of the vector": f"{cost.vector_bytes}",
     }
-
-
-def _both_servers(options: ParametersOptions) -> Iterator[Assumptions]:
-    for malicious in (False, True):
-        yield Assumptions(
-            corruption=options.corruption,
-            dropout=options.dropout,
-            malicious_server=malicious,
-            security_bits=options.security_bits,
-            correctness_bits=options.correctness_bits,
-        )
 
 
 def _row(options: ParametersOptions, n_clients: int, assumptions: Assumptions) -> dict[str, str]:

@@ -26,7 +26,7 @@ from analytic.statistics import one_hot
 from analytic_secagg.console.arguments import Option, Reader
 from analytic_secagg.errors import FederationError, UsageError
 from simulations.compare.deal import Deal
-from simulations.compare.reference import accuracy
+from simulations.compare.reference import accuracy, with_ones
 from simulations.compare.run import Run
 
 FEDPROX_MU = 0.01
@@ -43,7 +43,7 @@ class GradientSettings:
     Args:
         rounds: averages of all clients' heads.
         local_epochs: passes over a client's own rows in a round.
-        batch_size: rows in one step; None takes all of a client's.
+        batch_size: rows in one step.
         learning_rate: step length of SGD, without momentum or decay.
         mu: FedProx's pull toward the round's common head.
         seed: draws the order of rows in every epoch.
@@ -54,13 +54,13 @@ class GradientSettings:
 
     rounds: int = 200
     local_epochs: int = 3
-    batch_size: int | None = 32
+    batch_size: int = 32
     learning_rate: float = 0.005
     mu: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.rounds, self.local_epochs, 1 if self.batch_size is None else self.batch_size) < 1 or self.seed < 0:
+        if min(self.rounds, self.local_epochs, self.batch_size) < 1 or self.seed < 0:
             raise UsageError(
                 "a gradient baseline needs rounds, local epochs and a batch size of at least 1 and a seed of at least "
                 f"0, not {self.rounds}, {self.local_epochs}, {self.batch_size} and {self.seed}"
@@ -123,9 +123,9 @@ def train(
     if not holders or not len(x_test):
         raise UsageError("a gradient baseline needs a client with rows, and test rows")
     n_classes = 1 + int(max(labels.max() for labels in (y_test, *(client.targets for client in holders))))
-    parts = [(_with_constant(client.features), one_hot(client.targets, n_classes)) for client in holders]
+    parts = [(with_ones(client.features, intercept=True), one_hot(client.targets, n_classes)) for client in holders]
     shares = np.array([len(client) for client in holders]) / sum(map(len, holders))
-    test, weights, accuracies = _with_constant(x_test), np.zeros((n_classes, x_test.shape[1] + 1)), []
+    test, weights, accuracies = with_ones(x_test, intercept=True), np.zeros((n_classes, x_test.shape[1] + 1)), []
     in_rounds = 0.0
     for number in range(settings.rounds):
         # The lock on BLAS threads is taken anew each round, so that nobody waits for it through all of them.
@@ -174,14 +174,13 @@ def _local_training(
     """One client's head after its epochs of SGD."""
     weights = common.copy()
     n = len(features)
-    step = n if settings.batch_size is None else settings.batch_size
     for _ in range(settings.local_epochs):
         order = rng.permutation(n)
         shuffled, goals = features[order], targets[order]
-        for start in range(0, n, step):
-            batch = shuffled[start : start + step]
-            errors = _softmax(batch @ weights.T)
-            errors -= goals[start : start + step]
+        for start in range(0, n, settings.batch_size):
+            batch = shuffled[start : start + settings.batch_size]
+            errors = softmax(batch @ weights.T)
+            errors -= goals[start : start + settings.batch_size]
             gradient = errors.T @ batch
             gradient *= settings.learning_rate / len(batch)
             if settings.mu:
@@ -190,19 +189,12 @@ def _local_training(
     return weights
 
 
-def _softmax(scores: FloatMatrix) -> FloatMatrix:
+def softmax(scores: NDArray[Any]) -> NDArray[Any]:
     """Row-wise softmax, in place."""
     scores -= scores.max(axis=1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=1, keepdims=True)
     return scores
-
-
-def _with_constant(features: NDArray[Any]) -> FloatMatrix:
-    """Rows as float64 with a last column of ones, for the bias."""
-    rows = np.ones((len(features), features.shape[1] + 1))
-    rows[:, :-1] = features
-    return rows
 
 
 # As a comparison runs them: on the same rows as the closed forms, and marked as what they are

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from importlib import import_module
 
 from rich.console import Console
 
@@ -114,27 +115,14 @@ def _files(options: CompareOptions) -> Iterator[tuple[OutputFile, Callable[[Comp
     output = options.output
     for path, render in (
         (output.json, Comparison.to_json),
-        (output.html, _page),
-        (output.plot, _plot),
-        (output.frontier, _frontier),
+        (output.html, _drawn("html_report", "to_html")),
+        (output.plot, _drawn("compare_charts", "overview")),
+        (output.frontier, _drawn("compare_charts", "frontier_picture")),
     ):
         if path:
             yield OutputFile(path), render
 
 
-def _page(comparison: Comparison) -> str:
-    from simulations.report.html_report import to_html  # draws, and so loads matplotlib
-
-    return to_html(comparison)
-
-
-def _plot(comparison: Comparison) -> str:
-    from simulations.report.compare_charts import overview
-
-    return overview(comparison)
-
-
-def _frontier(comparison: Comparison) -> str:
-    from simulations.report.compare_charts import frontier_picture
-
-    return frontier_picture(comparison)
+def _drawn(module: str, function: str) -> Callable[[Comparison], str]:
+    """Return what draws, and so loads matplotlib once it is called."""
+    return lambda comparison: str(getattr(import_module(f"simulations.report.{module}"), function)(comparison))

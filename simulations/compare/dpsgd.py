@@ -11,7 +11,6 @@ sampling by Opacus' PRV accountant, the tightest that it has, together with the 
 
 from __future__ import annotations
 
-import importlib
 import math
 import time
 import warnings
@@ -32,13 +31,13 @@ from analytic_secagg.console.arguments import Option, Reader, yes_or_no
 from analytic_secagg.datasets import Dataset
 from analytic_secagg.errors import UsageError
 from secagg.dp.conversions import gdp_epsilon, gdp_rho
-from secagg.dp.errors import MissingExtraError
 from secagg.dp.noise import CoordinateNoise
 from secagg.entropy import InsecureSeededEntropy
-from simulations.compare.baselines import BASELINES, PARAMETER_BYTES, Averaging
+from simulations.compare.baselines import BASELINES, PARAMETER_BYTES, Averaging, softmax
 from simulations.compare.deal import Deal
 from simulations.compare.reference import accuracy
 from simulations.compare.run import Run
+from simulations.compare.second_opinions import accounting
 from simulations.compare.tuning import Grid
 
 ALL_ROWS = 0
@@ -207,7 +206,7 @@ def trained(
     kept = max(1, steps // 2) if own.average else 1
     for step in range(steps):
         chosen: Any = slice(None) if rate == 1.0 else np.flatnonzero(rng.random(n) < rate)
-        residuals = _softmax(rows[chosen] @ weights) - targets[chosen]
+        residuals = softmax(rows[chosen] @ weights) - targets[chosen]
         norms = lengths[chosen] * np.sqrt(np.square(residuals).sum(axis=1, keepdims=True))
         residuals *= np.minimum(1.0, own.clip / np.maximum(norms, 1e-30))
         noise = rng.standard_normal(weights.shape, dtype=np.float32) * np.float32(multiplier * own.clip)
@@ -215,12 +214,6 @@ def trained(
         weights = weights - np.float32(own.learning_rate) * velocity
         total += weights if step >= steps - kept else 0.0
     found: Floats = (total / np.float32(kept)).astype(np.float32)
-    return found
-
-
-def _softmax(scores: Floats) -> Floats:
-    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    found: Floats = powers / powers.sum(axis=1, keepdims=True)
     return found
 
 
@@ -243,7 +236,7 @@ def calibrated(epsilon: float, delta: float, rate: float, steps: int, rho_mean: 
     of_mean = [(1.0 / math.sqrt(2.0 * rho_mean), 1.0, 1)] if rho_mean else []
 
     def spent(multiplier: float) -> float:
-        accountant = _load("opacus.accountants").PRVAccountant()
+        accountant = accounting("opacus.accountants").PRVAccountant()
         accountant.history = [*of_mean, (multiplier, rate, steps)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what the accountant thinks of its own grid
@@ -257,13 +250,3 @@ def calibrated(epsilon: float, delta: float, rate: float, steps: int, rho_mean: 
         middle = (low + high) / 2.0
         low, high = (low, middle) if spent(middle) <= epsilon else (middle, high)
     return high, spent(high)
-
-
-def _load(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtraError(
-            "batches of DP-SGD are accounted by Opacus: pip install '.[dp]' for it, or set dpsgd.batch_size=0 "
-            "for all rows in every step"
-        ) from error

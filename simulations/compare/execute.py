@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from math import isfinite
 from typing import Any
@@ -199,7 +199,7 @@ class _ClosedForm:
         return {
             "bitwise_equal_to_pooled": weights == reference.weights_bytes,
             "max_abs_weight_deviation": largest_deviation(weights, reference.weights_bytes),
-            **self._quality("float64_ridge_test", self.pooled.float64_scores(reference, self.deal.data.x_test)),
+            **self._quality("float64_ridge_test", reference.float64_scores(self.deal.data.x_test)),
             "float64_ridge_max_abs_weight_deviation": off if off is not None and isfinite(off) else None,
             **federated,
         }
@@ -290,7 +290,10 @@ class _ClosedForm:
         return {
             "messages_per_client": max(cost.messages_up for cost in clients),
             "vector_messages_per_client": max(cost.vector_messages for cost in clients),
-            "messages_per_sum": tuple(_messages_per_sum(federation)),
+            "messages_per_sum": tuple(
+                max(federation.costs[party].messages_by_sum[number] for party in took_part)
+                for number, took_part in enumerate(federation.survivors)
+            ),
             "bytes_up_per_client": max(cost.bytes_up for cost in clients),
             "bytes_down_per_client": max(cost.bytes_down for cost in clients),
             "client_seconds": statistics.fmean(cost.seconds for cost in clients),
@@ -307,16 +310,10 @@ class _ClosedForm:
         }
 
 
-def _messages_per_sum(federation: FederatedRun[Any]) -> Iterator[int]:
-    """For each sum, the most messages of any client whose vector is in it."""
-    for number, took_part in enumerate(federation.survivors):
-        yield max(federation.costs[party].messages_by_sum[number] for party in took_part)
-
-
 @lru_cache(maxsize=32)
 def opinions(releases: tuple[Release, ...], delta: float) -> dict[str, float]:
     """Return other accountants' epsilon by their names; none where the extra is not installed."""
     try:
-        return {opinion.accountant: opinion.epsilon for opinion in second_opinions(releases, delta)}
+        return second_opinions(releases, delta)
     except MissingExtraError:
         return {}

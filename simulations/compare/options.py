@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from analytic.row_format import RowFormat
 from analytic.scaling import Agreement
 from analytic.sensitivity import ADJACENCIES, UNITS, Adjacency, Unit
-from analytic_secagg.console.arguments import budgets, count, file, named, natural, number, wholes
+from analytic_secagg.console.arguments import budgets, count, file, items, natural, number, wholes
 from analytic_secagg.console.declaration import changed, option, part
 from analytic_secagg.console.output_files import refuse_same_file
 from analytic_secagg.errors import UsageError
@@ -30,10 +30,6 @@ def _ridge(text: str) -> float | Literal["cv"]:
     if text == CROSS_VALIDATED:
         return CROSS_VALIDATED
     return number(text, f"a finite number of at least 0, or {CROSS_VALIDATED}", lambda penalty: penalty >= 0)
-
-
-def _penalty(text: str) -> float:
-    return number(text, "a finite number of at least 0", lambda penalty: penalty >= 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +90,10 @@ class FederationOptions:
 
 def _baselines(text: str) -> tuple[Averaging | DPSGD, ...]:
     """Gradient methods by their names; ``all`` are those that need no budget."""
-    return tuple(BASELINES.values()) if text == "all" else named(text, "baseline", METHODS)
+    names = tuple(BASELINES) if text == "all" else tuple(dict.fromkeys(items(text)))
+    if unknown := [name for name in names if name not in METHODS]:
+        raise UsageError(f"a baseline is one of {', '.join(METHODS)}, or all of them as all, not {unknown[0]!r}")
+    return tuple(METHODS[name] for name in names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +141,7 @@ class LearningOptions:
     )
     ri_gamma: float = option(
         "AFL's gamma (RI process): added to each client's Gram, and removed from the total exactly",
-        _penalty,
+        lambda text: number(text, "a finite number of at least 0", lambda penalty: penalty >= 0),
         default=0.0,
         flag="--ri",
         metavar="GAMMA",

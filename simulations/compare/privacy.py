@@ -95,7 +95,8 @@ def statement(one: Budgets, dataset: DatasetRecord) -> Iterator[str]:
         f"{' (a client is zeroed out, its noise stays)' if first.unit == 'client' else ''}. delta {first.delta:g}. "
         f"{' or '.join(map(str, releases))} releases share each epsilon."
     )
-    if wrong := large_delta(first.delta or 0.0, _n_protected(first, dataset), first.unit or "record"):
+    n_protected = first.clients if first.unit == "client" else dataset.train_rows
+    if wrong := large_delta(first.delta or 0.0, n_protected, first.unit or "record"):
         yield f"WARNING: {wrong}."
     yield (
         f"Distributed: whoever sees the totals, and up to {first.colluders} colluding clients. It rests on at least "
@@ -129,11 +130,6 @@ def statement(one: Budgets, dataset: DatasetRecord) -> Iterator[str]:
     if found := dict.fromkeys(name for own in one.every for run in own.records for name in run.uncertified):
         yield f"Not certified, the bits are this machine's: {', '.join(found)}."
     yield from _depth_advice(one, dataset.train_rows)
-
-
-def _n_protected(run: RunRecord, dataset: DatasetRecord) -> int:
-    """The training rows, or the clients where these are protected."""
-    return run.clients if run.unit == "client" else dataset.train_rows
 
 
 def _personal(one: Budgets) -> Iterator[str]:

@@ -62,6 +62,13 @@ class Reference:
     weights_bytes: bytes
     float64_weights: FloatMatrix
 
+    def float64_scores(self, features: NDArray[Any]) -> FloatMatrix:
+        """What the float64 ridge says of rows, shape (n, c); nothing that counts where float64 cannot hold weights."""
+        has_intercept = len(self.float64_weights) > features.shape[1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            found: FloatMatrix = with_ones(features, intercept=has_intercept) @ self.float64_weights
+        return found
+
 
 class Float64Ridges:
     """Float64 ridges of parts of the training rows and of federations over them, each solved once for all learners.
@@ -112,12 +119,6 @@ class Float64Ridges:
             )
         return self._federated[key]
 
-    def scores(self, weights: FloatMatrix, features: NDArray[Any]) -> FloatMatrix:
-        """What such weights say of rows, shape (n, c); nothing that counts where float64 cannot hold the weights."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            found: FloatMatrix = with_ones(features, intercept=self._intercept) @ weights
-        return found
-
 
 class References:
     """Solves each survivor set of one learner once, however many modes, cohorts and partitions lead to it.
@@ -141,7 +142,10 @@ class References:
         if key not in self._known:
             first_sum = np.sort(np.concatenate([rows for sums, rows in groups.items() if 0 in sums]))
             learner = self._learner_for(len(groups))
-            model = self._pooled(learner, groups)
+            n_sums = 1 + max(number for sums in groups for number in sums)
+            took_part = [[place for place, sums in enumerate(groups) if number in sums] for number in range(n_sums)]
+            # where other rows take part in each sum: one holder a group of rows, added in the clear
+            model = fit_in_the_clear(learner, [_rows_of(self._dataset, rows) for rows in groups.values()], took_part)
             self._known[key] = Reference(
                 model=model,
                 weights_bytes=learner.weights_bytes(model),
@@ -149,21 +153,11 @@ class References:
             )
         return self._known[key]
 
-    def float64_scores(self, reference: Reference, features: NDArray[Any]) -> FloatMatrix:
-        """What the float64 ridge of a reference says of rows, shape (n, c)."""
-        return self._float64.scores(reference.float64_weights, features)
-
     def float64_deviation(
         self, parts: Mapping[PartyId, Indices], survivors: Sequence[tuple[PartyId, ...]]
     ) -> Float64Deviation:
         """How far the clients of the first sum end from their pooled rows when they add float64 numbers."""
         return self._float64.deviation([parts[party] for party in sorted(survivors[0])])
-
-    def _pooled(self, learner: AnalyticLearner[Any], groups: Mapping[frozenset[int], Indices]) -> Any:
-        """The model when other rows take part in each sum: one holder a group of rows, added in the clear."""
-        n_sums = 1 + max(number for sums in groups for number in sums)
-        took_part = [[place for place, sums in enumerate(groups) if number in sums] for number in range(n_sums)]
-        return fit_in_the_clear(learner, [_rows_of(self._dataset, rows) for rows in groups.values()], took_part)
 
 
 def _rows_of(dataset: Dataset, rows: Indices) -> ClientRows:
@@ -344,14 +338,13 @@ def float64_deviation(
     penalties = np.full(rows[0][0].shape[1], ridge)
     penalties[len(penalties) - intercept :] = 0.0
     with one_blas_thread():
-        pooled = _solve_float64(
-            *_products(np.concatenate([x for x, _ in rows]), np.concatenate([y for _, y in rows])), penalties
-        )
+        every, all_targets = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+        pooled = _solve_float64(every.T @ every, every.T @ all_targets, penalties)
         gram, cross = np.zeros((pooled.shape[0],) * 2), np.zeros(pooled.shape)
         shifted, weighted = gram.copy(), cross.copy()
         gamma = AFL_GAMMA * np.eye(len(gram))
         for features, targets in rows:
-            own_gram, own_cross = _products(features, targets)
+            own_gram, own_cross = features.T @ features, features.T @ targets
             gram += own_gram
             cross += own_cross
             own_shifted = own_gram + gamma
@@ -362,10 +355,6 @@ def float64_deviation(
     return Float64Deviation(
         gram_sum=float(np.abs(added - pooled).max()), solved_weights=float(np.abs(aggregated - pooled).max())
     )
-
-
-def _products(features: FloatMatrix, targets: FloatMatrix) -> tuple[FloatMatrix, FloatMatrix]:
-    return features.T @ features, features.T @ targets
 
 
 def _solve_float64(gram: FloatMatrix, cross: FloatMatrix, penalties: FloatMatrix) -> FloatMatrix:

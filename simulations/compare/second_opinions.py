@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -14,62 +13,39 @@ from secagg.dp import Release
 from secagg.dp.errors import MissingExtraError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecondOpinion:
-    """One accountant's epsilon for Gaussian mechanisms of the same costs, without our slacks.
+def second_opinions(releases: Sequence[Release], delta: float) -> dict[str, float]:
+    """Return each accountant's epsilon for Gaussian mechanisms of the same costs, without our slacks.
 
-    Args:
-        accountant: package, version and method.
-        epsilon: what it says.
-        error: how far off it may be by its own account.
-    """
-
-    accountant: str
-    epsilon: float
-    error: float = 0.0
-
-
-def second_opinions(releases: Sequence[Release], delta: float) -> tuple[SecondOpinion, ...]:
-    """Every installed accountant's epsilon at ``delta``.
+    Returns:
+        By package, version and method.
 
     Raises:
         MissingExtraError: Opacus or dp-accounting is not installed.
     """
     multipliers = [1.0 / math.sqrt(2.0 * float(release.rho)) for release in releases]
-    return (*_opacus(multipliers, delta), *_dp_accounting(multipliers, delta))
+    return dict([*_opacus(multipliers, delta), *_dp_accounting(multipliers, delta)])
 
 
-def _opacus(multipliers: Sequence[float], delta: float) -> tuple[SecondOpinion, ...]:
-    accountants = _load("opacus.accountants", "opacus")
-    history = [(multiplier, 1.0, 1) for multiplier in multipliers]
-    version = _load("opacus", "opacus").__version__
-    opinions = []
-    for name, make, options, error in (
-        ("RDP", accountants.RDPAccountant, {"alphas": _orders()}, 0.0),
-        ("PRV", accountants.PRVAccountant, {}, 0.01),
-    ):
-        accountant = make()
-        accountant.history = list(history)
+def _opacus(multipliers: Sequence[float], delta: float) -> Iterator[tuple[str, float]]:
+    accountants, version = accounting("opacus.accountants"), accounting("opacus").__version__
+    options: dict[str, Any] = {"RDP": {"alphas": _orders()}, "PRV": {}}
+    for name, own in options.items():
+        accountant = getattr(accountants, f"{name}Accountant")()
+        accountant.history = [(multiplier, 1.0, 1) for multiplier in multipliers]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            epsilon = float(accountant.get_epsilon(delta, **options))
-        opinions.append(SecondOpinion(accountant=f"Opacus {version} {name}", epsilon=epsilon, error=error))
-    return tuple(opinions)
+            yield f"Opacus {version} {name}", float(accountant.get_epsilon(delta, **own))
 
 
-def _dp_accounting(multipliers: Sequence[float], delta: float) -> tuple[SecondOpinion, ...]:
-    package = _load("dp_accounting", "dp-accounting")
-    version = metadata.version("dp-accounting")
-    opinions = []
+def _dp_accounting(multipliers: Sequence[float], delta: float) -> Iterator[tuple[str, float]]:
+    package, version = accounting("dp_accounting"), metadata.version("dp-accounting")
     for name, accountant in (
-        ("RDP", _load("dp_accounting.rdp", "dp-accounting").RdpAccountant(_orders())),
-        ("PLD", _load("dp_accounting.pld", "dp-accounting").PLDAccountant()),
+        ("RDP", accounting("dp_accounting.rdp").RdpAccountant(_orders())),
+        ("PLD", accounting("dp_accounting.pld").PLDAccountant()),
     ):
         for multiplier in multipliers:
             accountant.compose(package.GaussianDpEvent(multiplier))
-        epsilon = float(accountant.get_epsilon(delta))
-        opinions.append(SecondOpinion(accountant=f"dp-accounting {version} {name}", epsilon=epsilon, error=1e-3))
-    return tuple(opinions)
+        yield f"dp-accounting {version} {name}", float(accountant.get_epsilon(delta))
 
 
 def _orders() -> list[float]:
@@ -77,13 +53,18 @@ def _orders() -> list[float]:
     return [1.0 + step / 20.0 for step in range(1, 400)] + [float(order) for order in range(21, 512)]
 
 
-def _load(module: str, package: str) -> Any:
+def accounting(module: str) -> Any:
+    """Return a module of Opacus or dp-accounting.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(
-            f"the cross-check needs {package}, which is not installed; pip install '.[dp]' brings it. "
-            "The stated guarantee does not depend on it"
+            f"accountants of {module.partition('.')[0]} are not installed: pip install '.[dp]' brings them. Stated "
+            "guarantees do without; of DP-SGD only batches need them, and dpsgd.batch_size=0 takes all rows in a step"
         ) from error

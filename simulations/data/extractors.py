@@ -63,25 +63,8 @@ LIBRARIES = {
 """Before the colon of a backbone's name; any other word there is the module of a function, which reads files."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backbone:
-    """Where a torchvision model ends for us.
-
-    Args:
-        head: name of the submodule that is replaced by the identity.
-        n_features: numbers an image.
-    """
-
-    head: str
-    n_features: int
-
-
-BACKBONES = {
-    "resnet18": Backbone(head="fc", n_features=512),
-    "vgg11": Backbone(head="classifier.6", n_features=4096),
-    "vit_b_16": Backbone(head="heads", n_features=768),
-}
-"""Backbones by torchvision's names: those of AFL's table 4."""
+BACKBONES = {"resnet18": "fc", "vgg11": "classifier.6", "vit_b_16": "heads"}
+"""By torchvision's names the backbones of AFL's table 4, each with the submodule that the identity replaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +183,7 @@ def load_backbone(name: str, weights: str = DEFAULT_WEIGHTS, *, layers: tuple[st
     with torch.device("meta"):  # no memory and no random start: every tensor comes from the file
         model = models.get_model(name, weights=None)
     if not layers:
-        head = BACKBONES[name].head
+        head = BACKBONES[name]
         parent, _, last = head.rpartition(".")
         setattr(model.get_submodule(parent), last, torch.nn.Identity())
         state = {key: value for key, value in state.items() if not key.startswith(f"{head}.")}

@@ -231,8 +231,10 @@ def run(options: FeaturesOptions) -> int:
     train, test = find_images(options.images, options.test_images, reads=options.settings.reads)
     with image_bar(options.settings.backbone, len(train.paths) + len(test.paths)) as tick:
         looks = extract_features(train, test, options.settings, options.out, tick=tick)
+    with np.load(options.out, allow_pickle=False) as archive:
+        n_features = archive["x_test"].shape[1]
     print(
-        f"{options.out}: {len(train.paths)} training and {len(test.paths)} test rows of {_n_features(options.out)} "
+        f"{options.out}: {len(train.paths)} training and {len(test.paths)} test rows of {n_features} "
         f"features, {len(train.classes)} classes"
     )
     for sentence in (*looks.said(), *_equal_rows(options.out, train, test)):
@@ -255,11 +257,6 @@ def _equal_rows(path: Path, train: Images, test: Images) -> Iterator[str]:
         )
         if both := sum(one < n_train <= other for one, other in repeated):
             yield f"WARNING: {both} of {len(test.paths)} test rows are training rows too, on which nothing is tested"
-
-
-def _n_features(path: Path) -> int:
-    with np.load(path, allow_pickle=False) as archive:
-        return int(archive["x_test"].shape[1])
 
 
 COMMAND = Command(

@@ -81,6 +81,6 @@ def human_bytes(count: float) -> str:
     return f"{count:.0f} {unit}" if count >= 100 or unit == "B" else f"{count:.3g} {unit}"
 
 
-def error_text(value: float | None, none: str = "not linear") -> str:
-    """Write ``exactly 0`` or three digits; ``none`` where there is no number."""
-    return none if value is None else f"{value:.2e}" if value else "exactly 0"
+def error_text(value: float | None) -> str:
+    """Write ``exactly 0`` or three digits, or that there is no number."""
+    return "not linear" if value is None else f"{value:.2e}" if value else "exactly 0"

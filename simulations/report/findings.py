@@ -150,14 +150,13 @@ def _beside_float64(comparison: Comparison) -> Iterator[Finding]:
         if not runs:
             continue
         run = max(runs, key=lambda one: abs(one.quality - one.float64_quality))
-        lost, what = run.float64_quality - run.quality, comparison.quality_name
+        lost, what, rows = run.float64_quality - run.quality, comparison.quality_name, comparison.dataset.test_rows
         whose = f"{learner}: " if len(comparison.learners) > 1 else ""
         peer = "ridge" if run.ridge or run.choice else "least squares"
         said = f"{whose}float64 {peer} on the same rows has {what} {run.float64_quality:.4f}, and the federated model"
         if abs(lost) < NO_LOSS:
             yield Mark.FINE, f"{said} the same"
-        elif comparison.quality_name == "accuracy" and abs(lost) <= _standard_error(comparison, run.float64_quality):
-            rows = comparison.dataset.test_rows
+        elif what == "accuracy" and abs(lost) <= math.sqrt(run.float64_quality * (1 - run.float64_quality) / rows):
             yield Mark.FINE, f"{said} {run.quality:.4f}: within one standard error of {rows} test rows"
         else:
             better = "less" if lost > 0 else "more"
@@ -166,11 +165,6 @@ def _beside_float64(comparison: Comparison) -> Iterator[Finding]:
                 f"WARNING: {said} {run.quality:.4f}, {abs(lost):.4f} {better}: fixed-point rows differ by that; set a "
                 "format with more fraction bits, or --format agreed",
             )
-
-
-def _standard_error(comparison: Comparison, accuracy: float) -> float:
-    """Return the standard deviation of an accuracy that is measured on so many test rows."""
-    return math.sqrt(accuracy * (1 - accuracy) / comparison.dataset.test_rows)
 
 
 def _coarse(comparison: Comparison) -> Iterator[Finding]:

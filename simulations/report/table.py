@@ -16,7 +16,7 @@ from simulations.compare.comparison import Comparison
 from simulations.compare.privacy import Budgets, depth_verdicts
 from simulations.compare.record import RunRecord
 from simulations.compare.run import NOISY, Run
-from simulations.report.columns import NONE, Rows, columns_of, human_bytes, rows_of, yes_or_no
+from simulations.report.columns import NONE, Rows, columns_of, human_bytes, percent, rows_of, yes_or_no
 from simulations.report.document import Mark
 from simulations.report.findings import details, findings
 
@@ -60,7 +60,8 @@ def describe(comparison: Comparison) -> str:
     gamma = f", RI gamma {first.ri_gamma:g}" if first.ri_gamma else ""
     ridge = "chosen" if first.ridge is None else f"{first.ridge:g}"
     is_real = first.target_format is not None
-    learned = f"{data.classes} {'real target' if is_real else 'class'}{_plural(data.classes, '' if is_real else 'e')}"
+    one, several = ("real target", "real targets") if is_real else ("class", "classes")
+    learned = f"{data.classes} {one if data.classes == 1 else several}"
     targets = f", of targets {first.target_format}" if is_real else ""
     linear = [name for name, run in comparison.learners.items() if "intercept" in find_learner(run.learner).options]
     is_default = is_real or first.agreement == Agreement.STANDARDISED
@@ -93,7 +94,7 @@ def table_of(comparison: Comparison) -> Table:
 def run_rows(runs: Sequence[RunRecord]) -> Rows:
     """Return all that a page shows of exact runs, or of gradient methods."""
     names, rows = rows_of(runs, columns_of(RunRecord, runs))
-    return [_unbroken(name) for name in names], rows
+    return [name.replace("-\n", "") for name in names], rows
 
 
 def personal_rows(runs: Iterable[RunRecord]) -> Rows:
@@ -105,8 +106,8 @@ def personal_rows(runs: Iterable[RunRecord]) -> Rows:
     return [*_headings(), "global\nmodel", *by_alpha, "equal to\npooled?"], [
         [
             *_who(run),
-            _quality(run.local_test_accuracy, run.local_test_r2),
-            *(_either(run, scores.get(alpha)) for alpha in alphas),
+            _quality(run, run.local_test_r2 if run.local_test_accuracy is None else run.local_test_accuracy),
+            *(_quality(run, scores.get(alpha)) for alpha in alphas),
             yes_or_no(run.personalised_bitwise_equal_to_pooled is True),
         ]
         for run, scores in found
@@ -130,17 +131,11 @@ def _who(run: RunRecord) -> list[str]:
     return [column.cell(run, name) for name, column in WHO.items()]
 
 
-def _quality(accuracy: float | None, r2: float | None) -> str:
-    """Accuracy in per cent, or R2."""
-    return _part(accuracy) if r2 is None else f"{r2:.4f}"
-
-
-def _either(run: RunRecord, score: float | None) -> str:
-    return _quality(score, None) if run.local_test_accuracy is not None else _quality(None, score)
-
-
-def _plural(count: int, e: str) -> str:
-    return "" if count == 1 else f"{e}s"
+def _quality(run: RunRecord, score: float | None) -> str:
+    """Accuracy in per cent, or R2, on clients' own rows."""
+    if score is None:
+        return NONE
+    return percent(score) if run.local_test_accuracy is not None else f"{score:.4f}"
 
 
 def _parts(comparison: Comparison, verbose: bool) -> Iterator[RenderableType]:
@@ -189,14 +184,6 @@ def _empty_table(names: Iterable[str]) -> Table:
 
 def _coloured(cell: str) -> Text | str:
     return Text(cell, style="green" if cell == "yes" else "bold red") if cell in ("yes", "NO") else cell
-
-
-def _part(value: float | None) -> str:
-    return NONE if value is None else f"{value:.2%}"
-
-
-def _unbroken(name: str) -> str:
-    return name.replace("-\n", "")
 
 
 def print_private(comparison: Comparison, console: Console) -> None:

@@ -17,10 +17,10 @@ from analytic.parts import together
 from analytic.row_format import RowFormat
 from analytic.safle import SAFLe
 from analytic.scaling import Agreement
-from analytic_secagg.console.arguments import named, parse_options
+from analytic_secagg.console.arguments import parse_options
 from analytic_secagg.errors import UsageError
 from analytic_secagg.in_process import run_federation
-from analytic_secagg.learners import LEARNERS, Ablation, LearnerSettings
+from analytic_secagg.learners import LEARNERS, Ablation, LearnerSettings, choose_learners
 from analytic_secagg.modes import MODES
 
 
@@ -55,7 +55,7 @@ def test_options_are_read_by_their_kind() -> None:
 
 
 def test_an_option_goes_to_all_that_have_it_or_to_one() -> None:
-    takers = named("afl,deepafl,safle", "learner", LEARNERS)
+    takers = choose_learners("afl,deepafl,safle")
     options = parse_options(["seed=3", "safle.seed=4", "deepafl.n_layers=1"], takers)
     assert options == {"afl": {}, "deepafl": {"seed": 3, "n_layers": 1}, "safle": {"seed": 4}}
 
@@ -83,7 +83,7 @@ def test_an_option_goes_to_all_that_have_it_or_to_one() -> None:
 )
 def test_wrong_options_are_refused(learners: str, option: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        parse_options([option], named(learners, "learner", LEARNERS))
+        parse_options([option], choose_learners(learners))
 
 
 def test_what_a_learner_cannot_do_is_refused() -> None:
@@ -91,8 +91,8 @@ def test_what_a_learner_cannot_do_is_refused() -> None:
         LEARNERS["deepafl"].build(settings(ri_gamma=1.0))
     with pytest.raises(UsageError, match=r"the RI gamma must be a whole number, not 0\.5"):
         LEARNERS["safle"].build(settings(ri_gamma=0.5))
-    with pytest.raises(UsageError, match=r"a learner is one of afl.*, not 'transformer'"):
-        named("afl,transformer", "learner", LEARNERS)
+    with pytest.raises(UsageError, match=r"learner must be one of afl.*, not 'transformer'"):
+        choose_learners("afl,transformer")
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_options_that_contradict_each_other_are_refused(name: str, changes: dict
 
 
 def test_all_learners_can_be_asked_for_by_one_word() -> None:
-    assert named("all", "learner", LEARNERS) == tuple(LEARNERS.values())
-    assert [entry.name for entry in named("safle,afl,safle", "learner", LEARNERS)] == ["safle", "afl"]
+    assert choose_learners("all") == tuple(LEARNERS.values())
+    assert [entry.name for entry in choose_learners("safle,afl,safle")] == ["safle", "afl"]
 
 
 @pytest.mark.parametrize(

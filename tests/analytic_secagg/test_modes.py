@@ -8,7 +8,7 @@ from support.extras import INSTALLED, missing, modes
 from support.parties import registered
 
 from analytic_secagg.errors import UsageError
-from analytic_secagg.modes import LARGEST_COMPLETE, MODES, Mode, choose_modes, register
+from analytic_secagg.modes import LARGEST_COMPLETE, MODES, Mode, choose_modes
 from secagg import IdentityKey, Layout, run_in_memory
 from secagg.errors import ConfigurationError, SecureSumError
 from secagg.in_memory import Envelope
@@ -56,11 +56,6 @@ def test_a_mode_without_its_extra_says_how_to_install_it() -> None:
         pytest.raises(UsageError, match=r"pip install '\.\[he\]', or name other modes"),
     ):
         choose_modes(["absent"])
-
-
-def test_a_name_is_taken_once() -> None:
-    with pytest.raises(UsageError, match="a mode plain already"):
-        register(MODES["plain"])
 
 
 def test_a_cohort_that_a_mode_cannot_serve_is_refused() -> None:

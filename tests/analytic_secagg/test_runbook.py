@@ -8,14 +8,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from support.commands import flower, nvflare
 from support.disks import fill, small_disk
 from support.rehearsed import edit, edit_all, is_exact, is_wiped, proposal, rehearse, run_config, site, state, vanishes
 
 from analytic.learner import ClientRows
 from analytic_secagg.__main__ import main
 from analytic_secagg.datasets import bundled
-from analytic_secagg.flower.__main__ import main as flower
-from analytic_secagg.nvflare.__main__ import main as nvflare
 from analytic_secagg.server.run_store import RunStore
 from analytic_secagg.site.errors import Refusal, UnreachableError
 from analytic_secagg.site.messages import INVITE, STEP

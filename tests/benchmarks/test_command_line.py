@@ -48,12 +48,12 @@ def test_wrong_input_is_one_message_code_2_and_no_file(
 
 
 def examples() -> list[str]:
-    return re.findall(r"^  python -m benchmarks (.*)$", str(COMMAND.to_click().epilog), flags=re.M)
+    return re.findall(r"^  python -m benchmarks (.*)$", str(COMMAND.epilog), flags=re.M)
 
 
 @pytest.mark.parametrize("text", examples())
 def test_the_parser_takes_every_example(text: str) -> None:
-    COMMAND.to_click().make_context("benchmarks", shlex.split(text))
+    COMMAND.make_context("benchmarks", shlex.split(text))
 
 
 def test_the_short_example_works(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +64,7 @@ def test_the_short_example_works(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_help_ends_with_the_exit_codes() -> None:
-    codes = re.findall(r"(\d+)\s+\w", str(COMMAND.to_click().epilog).split("exit code: ")[1])
+    codes = re.findall(r"(\d+)\s+\w", str(COMMAND.epilog).split("exit code: ")[1])
     assert codes == ["0", "2", "130", "141", "143"]
 
 

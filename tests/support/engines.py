@@ -197,9 +197,10 @@ def threads(trial: Trial, settings: Mapping[str, Any], sites: Sites, patch: pyte
 def flower(trial: Trial, settings: Mapping[str, Any], sites: Sites, patch: pytest.MonkeyPatch) -> None:
     """Flower's messages, and its ClientApp for each."""
     from flwr.app import Error, Message
+    from flwr.common.constant import ErrorCode
 
     from analytic_secagg.flower import client
-    from analytic_secagg.flower.rehearsal import NODE_GONE, InProcessGrid
+    from analytic_secagg.flower.rehearsal import InProcessGrid
     from analytic_secagg.flower.wire import GridTransport
 
     class Grid(InProcessGrid):
@@ -207,7 +208,7 @@ def flower(trial: Trial, settings: Mapping[str, Any], sites: Sites, patch: pytes
             try:
                 return super()._deliver(message)
             except (KilledError, GoneError):
-                return Message(Error(code=NODE_GONE, reason="gone"), reply_to=message)
+                return Message(Error(code=ErrorCode.NODE_UNAVAILABLE, reason="gone"), reply_to=message)
 
     patch.setattr(client, "handle_message", sites.handle_message)
     grid = Grid({1000 + site: {"site": str(file)} for site, file in sites.files.items()})
@@ -301,7 +302,7 @@ def local(trial: Trial, settings: Mapping[str, Any], sites: Sites, patch: pytest
     transport = SocketTransport(server_tls(trial.folder / "server" / "tls"))
 
     def is_idle() -> bool:
-        return transport._answers.are_complete and set(transport.nodes()) == sites.files.keys() - sites.gone
+        return not transport._answers._open and set(transport.nodes()) == sites.files.keys() - sites.gone
 
     def live(folder: Path) -> None:
         try:

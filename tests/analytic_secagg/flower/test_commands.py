@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from child_processes import wait_until
+from support.commands import flower as main
 from support.rehearsed import edit, is_wiped, state
 
 from analytic.learner import ClientRows, fit_pooled
 from analytic.model_files import load_model
 from analytic_secagg.__main__ import main as of_sites
 from analytic_secagg.commands.site import COMMANDS as OF_SITES
-from analytic_secagg.flower.__main__ import COMMANDS, main
+from analytic_secagg.flower.commands import COMMANDS
 from analytic_secagg.flower.trial import app_settings
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.site.key_files import read_secret
@@ -51,15 +52,15 @@ def test_every_help_has_examples_that_parse(command: object, capsys: pytest.Capt
     printed = capsys.readouterr().out
     examples = [line.strip() for line in printed.splitlines() if line.startswith(f"  {prog} ")]
     assert examples
-    assert all(line.startswith(f"{prog} {name} ") for line in examples)
+    assert all(f"{line} ".startswith(f"{prog} {name} ") for line in examples)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "error: needs a command, such as python -m analytic_secagg.flower trial trial"),
+        ([], "error: needs a command, such as python -m analytic_secagg flower trial trial"),
         (["trail"], "did you mean trial?"),
-        (["trial"], "Missing argument 'FOLDER'; see python -m analytic_secagg.flower trial --help"),
+        (["trial"], "Missing argument 'FOLDER'; see python -m analytic_secagg flower trial --help"),
         (["trial", "new", "--sites", "0"], "Invalid value for '--sites': needs a whole number of at least 4, not '0'"),
         (["trial", "new", "--sites", "4", "--helpers", "5"], "no more helpers than sites, not 4 sites and 5 helpers"),
         (["trial", "new", "--site", "4"], "did you mean --sites?"),
@@ -227,7 +228,8 @@ def test_ctrl_c_ends_a_rehearsal_without_a_trace(trial: Trial) -> None:
             "-W",
             "ignore",
             "-m",
-            "analytic_secagg.flower",
+            "analytic_secagg",
+            "flower",
             "rehearse",
             str(trial.folder),
             'mode="masked+bfv"',

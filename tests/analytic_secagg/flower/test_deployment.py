@@ -22,7 +22,7 @@ from child_processes import Processes, WayOut, wait_until
 from loopback_deployment import ENVIRONMENT, FLOWERS_OWN, WARM, Deployment, assert_exact
 
 from analytic_secagg.__main__ import main
-from analytic_secagg.flower.certificates import node_key_pair
+from analytic_secagg.flower.trial import node_key_pair
 from analytic_secagg.site.store import SessionStore
 from secagg.dp import Ledger
 

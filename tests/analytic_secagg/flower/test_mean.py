@@ -22,6 +22,7 @@ import flwr.serverapp.strategy as strategies
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
+from flwr.common.constant import ErrorCode
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
@@ -38,7 +39,7 @@ from analytic_secagg.__main__ import main
 from analytic_secagg.errors import UsageError
 from analytic_secagg.flower import mean
 from analytic_secagg.flower.mean import PLAN, MeanTerms, SecureMean, SecureMeanMod
-from analytic_secagg.flower.rehearsal import NODE_GONE, InProcessGrid
+from analytic_secagg.flower.rehearsal import InProcessGrid
 from analytic_secagg.flower.wire import unpack
 from analytic_secagg.mean.plan import MeanPlan
 from analytic_secagg.server.server_file import ServerFile
@@ -103,7 +104,7 @@ class NodesInThisProcess(InProcessGrid):
     def _deliver(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
         if self.gone(node, message):
-            return Message(Error(code=NODE_GONE), reply_to=message)
+            return Message(Error(code=ErrorCode.NODE_UNAVAILABLE), reply_to=message)
         arrived = copy.copy(message)
         arrived.content = copy.deepcopy(message.content)
         config: Any = dict(self._configs[node])

@@ -18,10 +18,11 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra: pip install '.[flower]'")
 
 from flwr.app import Context, Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from loopback_deployment import Deployment
 from support.page_diffs import applied
 
-from analytic_secagg.flower.rehearsal import NODE_GONE, InProcessGrid
+from analytic_secagg.flower.rehearsal import InProcessGrid
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
@@ -56,7 +57,7 @@ class Nodes(InProcessGrid):
     def _deliver(self, message: Message) -> Message:
         node, arrived = message.metadata.dst_node_id, copy.copy(message)
         if node == self.lost:
-            return Message(Error(code=NODE_GONE), reply_to=message)
+            return Message(Error(code=ErrorCode.NODE_UNAVAILABLE), reply_to=message)
         arrived.content = copy.deepcopy(message.content)
         config: Any = {"partition-id": node - 1001, "num-partitions": N_NODES}
         reply: Message = self.app(arrived, Context(1, node, config, self.states[node], {}))

@@ -138,7 +138,7 @@ def test_who_comes_while_no_descriptor_is_free_gets_in_afterwards(folder: Path, 
             ticket, _, content = receive_frame(node, 3)
             assert (ticket, content) == (third.encode(), b"three")
             send_frame(node, ticket, b"", b"in time")
-            wait_for(lambda: transport._answers.are_complete)
+            wait_for(lambda: not transport._answers._open)
             assert [transport.receive(one) for one in (first, second, third)] == [None, None, b"in time"]
 
 

@@ -12,8 +12,9 @@ pytest.importorskip("nvflare", reason="needs the extra: pip install '.[nvflare]'
 
 from child_processes import Processes, reserve_port, wait_until
 from flare_deployment import ENVIRONMENT, ROOT
+from support.commands import nvflare as main
 
-from analytic_secagg.nvflare.__main__ import COMMANDS, main
+from analytic_secagg.nvflare.commands import COMMANDS
 from analytic_secagg.nvflare.job import read_job
 
 TEXT = (ROOT / "docs" / "how-to" / "deploy-on-nvflare.md").read_text(encoding="utf-8")

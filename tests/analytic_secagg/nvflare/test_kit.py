@@ -28,8 +28,8 @@ from nvflare.private.fed.app.client.client_train import create_admin_agent
 from nvflare.private.fed.app.fl_conf import FLClientStarterConfiger
 from nvflare.private.fed.client.admin_commands import AdminCommands
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+from support.commands import nvflare as main
 
-from analytic_secagg.nvflare.__main__ import main
 from analytic_secagg.nvflare.kit import close_kit
 from analytic_secagg.site.errors import SiteFileError
 

@@ -23,6 +23,7 @@ from analytic.solve import Solution
 from analytic_secagg.configurations import configuration_digest
 from analytic_secagg.server.exchange import Deadlines, Exchange, SessionExchange
 from analytic_secagg.server.grid_series import GridSeries
+from analytic_secagg.server.grid_sum import ServerSide
 from analytic_secagg.server.progress_log import ProgressLog
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.server.run_store import NodeAddresses, RunStore
@@ -57,7 +58,14 @@ def test_a_series_is_of_one_configuration(trial: Trial) -> None:
     first = proposal(one, place=1)
     by_session = SessionExchange(first.session, exchange, progress)
     with RunStore.opened(trial.folder / "run") as store:
-        series = GridSeries(first, server, by_session, Deadlines(seconds=60.0), store, NodeAddresses())
+        side = ServerSide(
+            file=server,
+            exchange=by_session,
+            deadlines=Deadlines(seconds=60.0),
+            store=store,
+            addresses=NodeAddresses(),
+        )
+        series = GridSeries(first, side)
         assert series.run_first().survivors == CLIENTS
         with pytest.raises(SecureSumError):
             series.run_next(two, two.init())

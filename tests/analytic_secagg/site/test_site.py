@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import flower as main
 from support.rehearsed import agree_on, announced, edit, kept, proposal, site, state
 
 from analytic.errors import InvalidRowsError
 from analytic_secagg.__main__ import main as of_sites
-from analytic_secagg.flower.__main__ import main
 from analytic_secagg.privacy import PrivacyPlan
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.server_file import ServerFile

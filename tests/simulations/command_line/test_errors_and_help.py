@@ -219,10 +219,9 @@ def examples(words: list[str], printed: str) -> list[list[str]]:
 def test_every_command_has_help_with_examples_that_parse_and_exit_codes(
     listed: Listed, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    loaded = listed.load()
-    assert loaded.name == listed.name
-    assert not isinstance(loaded, Command) or callable(loaded.running())
-    command = loaded.to_click()
+    command = listed.load()
+    assert command.name == listed.name
+    assert not isinstance(command, Command) or callable(command.running())
     inner = list(command.commands.values()) if isinstance(command, click.Group) else [command]
     for one in inner:
         words = [str(listed.name)] if one is command else [str(listed.name), str(one.name)]

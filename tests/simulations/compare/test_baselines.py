@@ -36,7 +36,7 @@ def _loss(weights, rows: ClientRows) -> float:
 def test_a_step_goes_down_the_numerical_gradient_of_the_cross_entropy():
     # Central differences with h = 1e-5 are off by h^2 times the third derivative (below 1e-9) plus eps / h = 2e-11.
     rows = _rows(0, 20)
-    one = GradientSettings(rounds=1, local_epochs=1, batch_size=None, learning_rate=0.5)
+    one = GradientSettings(rounds=1, local_epochs=1, batch_size=10**6, learning_rate=0.5)
     start = train("fedavg", [rows], rows.features, rows.targets, settings=one).weights
     two = train("fedavg", [rows], rows.features, rows.targets, settings=replace(one, rounds=2)).weights
     for before, after in ((np.zeros_like(start), start), (start, two)):
@@ -50,7 +50,7 @@ def test_a_step_goes_down_the_numerical_gradient_of_the_cross_entropy():
 
 def test_one_client_with_full_batches_is_plain_gradient_descent():
     rows = _rows(1, 50)
-    settings = GradientSettings(rounds=7, local_epochs=4, batch_size=None, learning_rate=0.3)
+    settings = GradientSettings(rounds=7, local_epochs=4, batch_size=10**6, learning_rate=0.3)
     weights, bias = np.zeros((3, 3)), np.zeros(3)
     for _ in range(7 * 4):
         errors = softmax(rows.features @ weights + bias, axis=1) - np.eye(3)[rows.targets]
@@ -66,7 +66,7 @@ def test_one_full_step_a_round_does_not_depend_on_who_holds_which_rows(cuts, see
     rows = _rows(seed, 40)
     parts = np.split(np.random.default_rng(seed).permutation(40), sorted(cuts))
     clients = [ClientRows(rows.features[part], rows.targets[part]) for part in parts]
-    settings = GradientSettings(rounds=3, local_epochs=1, batch_size=None, learning_rate=0.5)
+    settings = GradientSettings(rounds=3, local_epochs=1, batch_size=10**6, learning_rate=0.5)
     dealt = train("fedavg", clients, rows.features, rows.targets, settings=settings)
     pooled = train("fedavg", [rows], rows.features, rows.targets, settings=settings)
     # A gradient baseline: its float64 gradients are added in another order, so it has no bitwise law.
@@ -85,7 +85,7 @@ def test_fedprox_without_mu_is_fedavg_to_the_bit():
 
 def test_mu_pulls_toward_the_common_head():
     rows = _rows(3, 30)
-    settings = GradientSettings(rounds=1, local_epochs=200, batch_size=None, learning_rate=0.2)
+    settings = GradientSettings(rounds=1, local_epochs=200, batch_size=10**6, learning_rate=0.2)
     lengths = [
         float(
             np.linalg.norm(

@@ -324,7 +324,7 @@ def asked_for(line: str, data: Dataset) -> list[Task]:
 
 def options(line: str) -> CompareOptions:
     """Return what ``tasks_of`` reads."""
-    return chosen(CompareOptions, COMMAND.to_click().make_context("compare", line.split()).params)
+    return chosen(CompareOptions, COMMAND.make_context("compare", line.split()).params)
 
 
 def test_arguments_of_exact_runs_reach_the_private_ones(digits: Dataset) -> None:

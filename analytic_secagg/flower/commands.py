@@ -1,17 +1,15 @@
-"""The operator's commands: ``analytic-secagg flower``, or ``python -m analytic_secagg.flower``."""
+"""The operator's commands: ``analytic-secagg flower``."""
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analytic_secagg.commands.site import FolderOptions, TrialOptions
+from analytic_secagg.commands.trial import FolderOptions, TrialOptions
 from analytic_secagg.console.arguments import file
-from analytic_secagg.console.command_line import Program, run_line
+from analytic_secagg.console.command_line import Program
 from analytic_secagg.console.declaration import Command, option
 from analytic_secagg.errors import UsageError
 
@@ -125,19 +123,10 @@ trial/server/models/rehearsal.
 
 PROGRAM = Program(
     "flower",
-    {"Commands": [command.to_click() for command in COMMANDS]},
+    {"Commands": COMMANDS},
     help="Closed-form federated learning between real hosts, with Flower: an app and a trial.",
     epilog="""Start with: analytic-secagg flower trial --help. docs/how-to/try-flower.md goes on from there.
 Keys, rosters and sites: analytic-secagg --help.
 """,
     example="trial trial",
 )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code: 0, 2 an error, or how the process was stopped."""
-    return run_line(PROGRAM, argv, prog="python -m analytic_secagg.flower")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

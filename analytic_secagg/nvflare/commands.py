@@ -1,17 +1,15 @@
-"""The operator's commands: ``analytic-secagg nvflare``, or ``python -m analytic_secagg.nvflare``."""
+"""The operator's commands: ``analytic-secagg nvflare``."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analytic_secagg.commands.site import FolderOptions, TrialOptions
+from analytic_secagg.commands.trial import FolderOptions, TrialOptions
 from analytic_secagg.console.arguments import file, whole
-from analytic_secagg.console.command_line import Program, run_line
+from analytic_secagg.console.command_line import Program
 from analytic_secagg.console.declaration import Command, option
 
 
@@ -107,19 +105,10 @@ COMMANDS: tuple[Command[Any], ...] = (
 
 PROGRAM = Program(
     "nvflare",
-    {"Commands": [command.to_click() for command in COMMANDS]},
+    {"Commands": COMMANDS},
     help="Closed-form federated learning between real hosts, with NVFlare: jobs, kits and a trial.",
     epilog="""Start with: analytic-secagg nvflare trial --help. docs/how-to/deploy-on-nvflare.md leads on.
 Keys, rosters and sites: analytic-secagg --help.
 """,
     example="trial trial",
 )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code: 0, 2 an error, or how the process was stopped."""
-    return run_line(PROGRAM, argv, prog="python -m analytic_secagg.nvflare")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
