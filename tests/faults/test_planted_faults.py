@@ -295,7 +295,7 @@ masked("one_stream", "All segments have the same key stream.", lambda: masking(o
 masked("zeros_stay", "Entries that are zero are not masked.",
        lambda: masking(where_not_zero), "uniformity")
 masked("first_mask_again", "A client uses the mask of its first sum in all others.",
-       lambda: remembered(lambda client: client.party), "mask_reuse", "mask_words")
+       lambda: remembered(lambda client: client.party), "mask_words")
 masked("shared_by_two", "Two clients of a sum have the same mask.",
        lambda: remembered(lambda client: (client.protocol.digest, max(client.party, 2))), "mask_words")
 committee("twelve_bits", "Words of masks have 12 bits.",

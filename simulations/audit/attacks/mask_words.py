@@ -39,6 +39,7 @@ class MaskWords(SentAttack):
     """Looks for words that a mask has twice, or shares with another client's mask or another sum's, and at its dice."""
 
     name = "mask_words"
+    former_name = "mask_reuse"
     title = "Whether a mask repeats itself, or another mask"
     explanation = (
         "Not an attacker but a check: this report knows what every client put in, takes it off the message, and looks "

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from support.mask_faults import DICE, MASK_FAULTS, WORDS, WORLDS, MaskFault, with_fault
 
-from analytic_secagg.modes import Mode
-from secagg import InsecureSeededEntropy, PartyId
-from secagg.layout import IntVector
 from simulations.audit.attack import MASKED, SentAttack
-from simulations.audit.attacks.differencing import REUSE
-from simulations.audit.view import RecordedSum, record_sum
 from simulations.audit.workbench import Bench
 
 
@@ -29,21 +24,6 @@ def test_every_named_attack_catches_the_fault_of_masks_and_is_silent_without(ben
         spoiled = [(cohort, with_fault(recorded, fault)) for cohort, recorded in runs]
         assert attack.against_messages(bench, spoiled).leaked
         assert not attack.against_messages(bench, runs).leaked
-
-
-class Restoring(Bench):
-    """What restored snapshots do: every sum is under the same session id and keys."""
-
-    def run(self, mode: Mode, vectors: Mapping[PartyId, IntVector]) -> RecordedSum:
-        parties = mode.in_one_process(
-            layout=self.layout, clients=tuple(vectors), session_id=bytes(16), context=self.context
-        )
-        return record_sum(parties, vectors, entropy=InsecureSeededEntropy(0, "reused on purpose"))
-
-
-def test_the_same_masks_in_two_sums_are_caught(bench: Bench) -> None:
-    restoring = Restoring(**{one.name: getattr(bench, one.name) for one in fields(bench) if one.init})
-    assert REUSE.play(restoring, MASKED, 2).leaked
 
 
 @pytest.mark.slow
