@@ -29,7 +29,7 @@ from simulations.audit import command as audit_command
 from simulations.audit.attack import Unit
 from simulations.audit.audit import ESTIMATE, audit
 from simulations.audit.catalogue import choose_attacks, find_attack
-from simulations.audit.decide import Outcome, Rule, Verdict
+from simulations.audit.decide import Outcome, Result, Rule, Verdict
 from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Kind
 from simulations.audit.population import QUARTERS, with_labels
@@ -186,6 +186,22 @@ def test_what_is_held_follows_from_the_seed(digits: Dataset) -> None:
     first, again, other = (audit(digits, settings(seed=seed, **few)) for seed in (0, 0, 1))
     trials = [[one.trials for one in found.results] for found in (first, again, other)]
     assert trials[0] == trials[1] != trials[2]
+
+
+def test_an_attack_finds_the_same_alone_and_among_others(digits: Dataset) -> None:
+    """Its coins and the rows that it is shown follow from the seed and from names, not from what was drawn before."""
+    names = ["attribute", "membership", "group_share", "crafted_features"]
+    few: dict[str, Any] = {"modes": choose_modes(["plain"]), "clients": 4}
+    together = {(one.attack, one.exposure): one.score for one in audited(digits, names, **few)}
+    assert {exposure for _, exposure in together} >= {"plain", "total of 4 clients"}
+    for name in names[1:]:
+        for one in audited(digits, [name], **few):
+            assert one.score == together[name, one.exposure]
+
+
+def audited(digits: Dataset, names: list[str], **changes: Any) -> list[Result]:
+    """The results of a small audit by these attacks."""
+    return audit(digits, settings(attacks=choose_attacks(names), **changes)).results
 
 
 def test_too_many_clients_for_the_data_are_said_and_not_hidden(digits: Dataset) -> None:
