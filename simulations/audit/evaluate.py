@@ -64,6 +64,8 @@ class Score(Record, title="score"):
     """Mean error of an estimate, for attacks that estimate a number; null for others."""
     blind_error: NotNegative | None = Field(default=None, exclude=True)
     """The same of an estimate by the public rows alone."""
+    columns: dict[str, float] = Field(default={}, exclude=True)
+    """For attacks on hidden values: by column, how much more often its value is told than by a blind guess."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -93,6 +95,7 @@ class Score(Record, title="score"):
             ),
             error=mean("error"),
             blind_error=mean("blind_error"),
+            columns=parts[-1].columns if parts else {},
         )
 
     @property

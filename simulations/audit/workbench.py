@@ -244,6 +244,7 @@ class Bench:
             row_counts=population.row_counts(self.rows_per_client),
             n_classes=self.population.dataset.n_classes,
             likeliest_row=entering.likeliest,
+            columns=population.columns(entering.candidates.shape[1]),
         )
 
 

@@ -176,17 +176,28 @@ def _person(results: Sequence[Result]) -> Iterator[str]:
                 "Whoever has a list of all rows that may have been used, labels included, tells a used row from "
                 f"another {_of_100((one.hits or 0) / one.trials)} of 100 times (a coin: 50; no limit)."
             )
-        if one.limit_name == Limit.ATTRIBUTE and one.score is not None and one.score.rate <= one.score.chance:
+        if one.limit_name == Limit.ATTRIBUTE and one.score is not None:
+            right, blind = _of_100(one.score.rate), _of_100(one.score.chance)
             yield (
-                "Whoever knows a person's row but for one value does not guess its quarter better than without the "
-                f"total ({_of_100(one.score.rate)} and {_of_100(one.score.chance)} of 100{_limit(one, ' more')})."
+                "Whoever knows a person's row but for one value "
+                + (
+                    f"guesses its quarter right {right} of 100 times ({blind} without the total"
+                    if one.score.rate > one.score.chance
+                    else f"does not guess its quarter better than without the total ({right} and {blind} of 100"
+                )
+                + f"{_limit(one, ' more')}).{_told_best(one)}"
             )
-        elif one.limit_name == Limit.ATTRIBUTE and one.score is not None:
-            yield (
-                "Whoever knows a person's row but for one value guesses its quarter right "
-                f"{_of_100(one.score.rate)} of 100 times ({_of_100(one.score.chance)} without the total"
-                f"{_limit(one, ' more')})."
-            )
+
+
+def _told_best(one: Result) -> str:
+    """Name the columns that were hidden, the one first whose value the total tells most about."""
+    gained = sorted((one.columns or {}).items(), key=lambda column: -column[1])
+    if not gained:
+        return ""
+    name, most = gained[0]
+    others = ", ".join(name for name, _ in gained[1:])
+    also = f"; also tried: {others}" if others else ""
+    return f" Told best: {name} ({_of_100(max(0.0, most))} of 100 times more than without{also})."
 
 
 def _cohort(results: Sequence[Result]) -> Iterator[str]:

@@ -154,6 +154,23 @@ def test_a_strong_attack_without_a_limit_is_the_readers_to_judge(report: Audit) 
     assert any("within the limits that its owner stated" in sentence for _, sentence in of_owner)
 
 
+def test_a_hidden_value_is_named_by_its_column(report: Audit, digits: Dataset) -> None:
+    """In JSON, and in words on terminal and page; the owner's names where columns have some."""
+    found = report.result("attribute", "total of 20 clients")
+    assert found is not None
+    assert found.columns is not None
+    assert len(found.columns) == 8
+    most = max(found.columns, key=found.columns.__getitem__)
+    assert re.fullmatch(r"column \d+", most)
+    assert any(f"Told best: {most} " in sentence for _, sentence in sentences(report))
+    named = replace(digits, columns=tuple(f"pixel {place}" for place in range(64)))
+    owner = audit(named, settings(attacks=choose_attacks(["attribute"]), clients=5))
+    of_owner = owner.result("attribute", "total of 5 clients")
+    assert of_owner is not None
+    assert of_owner.columns is not None
+    assert all(re.fullmatch(r"pixel \d+", name) for name in of_owner.columns)
+
+
 def test_a_default_mode_that_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not [*absent_modes(AuditSettings())]
     monkeypatch.setattr(Mode, "installed", property(lambda mode: False))
