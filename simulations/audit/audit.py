@@ -242,20 +242,29 @@ class _Rehearsal:
                 self._add(attack, _rule_of(expectation, mode), exposure, play)
 
     def _columns(self) -> Iterator[tuple[Column, Rule]]:
-        """Yield totals, models, and totals with noise, of the owner's cohort first; or those of a finished run."""
+        """Yield totals, models, and totals with noise, or those of a finished run.
+
+        Of the owner's cohort first, whole and with as many clients lost as may be: either may be what a run releases.
+        """
         if self.finished is not None:
             for column in self.finished.columns(self.own, self.bench.feature_format, self.bench.rng):
                 yield column, Rule.MAY_BE_SEEN
             return
-        sizes = dict.fromkeys((self.settings.clients, *self.settings.cohorts))
+        own = {self.settings.clients, self._fewest()}
         kinds = [Kind.TOTAL, *([Kind.TOTALS] if has_many_sums(self.bench) else []), Kind.MODEL]
-        for clients in sizes:
-            rule = Rule.MAY_BE_SEEN if clients == self.settings.clients else Rule.COMPARISON
+        for clients in dict.fromkeys((*sorted(own, reverse=True), *self.settings.cohorts)):
+            rule = Rule.MAY_BE_SEEN if clients in own else Rule.COMPARISON
             for kind in kinds:
                 yield Column(kind=kind, bench=self.bench.named(kind, clients), clients=clients), rule
         for epsilon in self.settings.tried_epsilon:
             if (noisy := self._noisy_column(epsilon)) is not None:
                 yield noisy, Rule.MAY_BE_SEEN
+
+    def _fewest(self) -> int:
+        """Return how many clients are left at least in a total that a protected mode releases of the owner's cohort."""
+        clients = tuple(range(1, self.settings.clients + 1))
+        stated = [mode.guarantee(clients) for mode in self.settings.tried_modes]
+        return min((one.min_survivors for one in stated if not one.plaintext_upload), default=len(clients))
 
     def _noisy_column(self, epsilon: float) -> Column | None:
         clients = self.settings.clients

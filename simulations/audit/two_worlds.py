@@ -6,7 +6,7 @@ computes the likelihood ratio of the two worlds, which no attack beats (Neyman a
 runs give lower bounds of epsilon. One above the claim refutes it; one far below it says that the test was too weak.
 
 The exact sum of every run is known, so its noise is too: whether it is as much as claimed, about zero in every
-coordinate, and whole numbers down to the last bit is tested on the same runs.
+coordinate, new in each run, and whole numbers down to the last bit is tested on the same runs.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ class TwoWorlds(Record, title="two_worlds"):
     noise_interval: list[NotNegative]
     """Both ends of its interval; a claim is above the upper one once in a million tests."""
     noise_p_value: Part
-    """How likely honest noise is so far from zero on average, or has such low bits; floating-point noise has others."""
+    """How likely honest noise is so far from zero on average, so like that of the run before, or has such low bits;
+    floating-point noise has others."""
 
     @computed
     def lower_bound(self) -> NotNegative:
@@ -154,8 +155,11 @@ class TwoWorlds(Record, title="two_worlds"):
 
     @computed
     def outcome(self) -> Outcome:
-        """Refuted if ``lower_bound`` is above the claim or the noise is none; not decided if it is below half of it."""
-        if self.lower_bound > self.epsilon or self.noise_interval[1] < 1.0 or self.noise_p_value < NEVER:
+        """Refuted if ``lower_bound`` is above the claim or the noise is not what is claimed: less of it, more, as of
+        clients that draw alike, or no honest draws; not decided if ``lower_bound`` is below half of the claim.
+        """
+        least, most = self.noise_interval
+        if self.lower_bound > self.epsilon or not least <= 1.0 <= most or self.noise_p_value < NEVER:
             return Outcome.REFUTED
         return Outcome.CONSISTENT if self.lower_bound >= self.epsilon / 2 else Outcome.NOT_DECIDED
 
@@ -316,6 +320,8 @@ class _Setting:
             p_values.append(float(scipy.stats.chi2.sf(np.square(means).sum(), len(means))))
             low = np.bincount(found[:, sigmas > WIDE].ravel() & 15, minlength=16)
             p_values += [float(scipy.stats.chisquare(low).pvalue)] if low.any() else []
+            next_to_each_other = (found[1:] / sigmas * (found[:-1] / sigmas)).sum() / math.sqrt(found[1:].size)
+            p_values.append(2 * float(scipy.stats.norm.sf(abs(next_to_each_other))))
         ratio, interval = min(ratios, key=lambda one: one[1][1])
         return ratio, interval, min(1.0, len(p_values) * min(p_values))
 
