@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from pydantic import Field
@@ -227,14 +227,3 @@ def _holm(p_values: Sequence[float], family_error: float) -> list[bool]:
             break
         rejected[place] = True
     return rejected
-
-
-def verdict_of(outcomes: Iterable[Outcome], *, further: Iterable[Verdict] = ()) -> Verdict:
-    """Return what outcomes, and further verdicts, come to: the worst of them; nothing at all is not decided."""
-    found = {*outcomes}
-    others = {*further}
-    if found & {Outcome.LEAK, Outcome.OVER} or Verdict.FAILED in others:
-        return Verdict.FAILED
-    if Outcome.NOT_DECIDED in found or Verdict.NOT_DECIDED in others or not found | others:
-        return Verdict.NOT_DECIDED
-    return Verdict.PASSED

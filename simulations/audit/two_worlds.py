@@ -12,10 +12,9 @@ coordinate, new in each run, and whole numbers down to the last bit is tested on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -69,9 +68,6 @@ WIDE = 1024
 """Noise of this standard deviation has its low four bits equally often; narrower noise is not asked."""
 
 Floats = NDArray[np.float64]
-
-Spoil = Callable[[PartyId, IntVector, bytes], IntVector]
-"""A planted fault: what a client sends in place of its vector with noise, given itself, its vector and the session."""
 
 
 class Outcome(StrEnum):
@@ -171,7 +167,6 @@ def two_worlds(
     *,
     n_clients: int = CLIENTS,
     runs: int = RUNS,
-    spoil: Callable[[DistributedNoise, int], Spoil] | None = None,
 ) -> TwoWorlds:
     """Run a learner many times with and without a canary, and bound epsilon from what the best attack makes of it.
 
@@ -184,7 +179,6 @@ def two_worlds(
         rng: draws rows, coins, survivors, colluders and who holds the canary.
         n_clients: the cohort.
         runs: how many.
-        spoil: a planted fault: given a client's share of the noise and the sum's number from 0, what clients send.
 
     Raises:
         PrivacyError: the learner has no private form of this plan, or the mode does not keep the promise.
@@ -203,7 +197,7 @@ def two_worlds(
             f"a two-world test needs noise that clients add and at least 40 runs, not {plan.min_noise_shares} "
             f"smallest number of noise shares and {runs} runs: state min_noise_shares in the plan, or more runs"
         )
-    setting = _Setting.of(learner, plan, rng, n_clients=n_clients, spoil=spoil)
+    setting = _Setting.of(learner, plan, rng, n_clients=n_clients)
     made = _Scores.empty(runs, setting)
     for run in range(runs):
         made.add(run, setting)
@@ -240,31 +234,21 @@ class _Setting:
         form: the private form.
         parts: rows of each client beside the canary.
         canary: rows that one client holds besides in the worlds without and with the canary.
-        spoil: the planted fault.
         rng: draws who survives, colludes and holds the canary.
     """
 
     form: PrivateForm
     parts: Mapping[PartyId, ClientRows]
     canary: tuple[ClientRows, ClientRows]
-    spoil: Callable[[DistributedNoise, int], Spoil] | None
     rng: np.random.Generator
 
     @classmethod
-    def of(
-        cls,
-        learner: AnalyticLearner[Any],
-        plan: PrivacyPlan,
-        rng: np.random.Generator,
-        *,
-        n_clients: int,
-        spoil: Callable[[DistributedNoise, int], Spoil] | None,
-    ) -> Self:
+    def of(cls, learner: AnalyticLearner[Any], plan: PrivacyPlan, rng: np.random.Generator, *, n_clients: int) -> Self:
         form = plan.apply(learner)
         n_features, n_classes = _sizes(learner)
         parts = {party: toy_rows(rng, ROWS, n_features, n_classes, plan) for party in range(1, n_clients + 1)}
         canary = _worst_canary(form, list(parts.values()), extreme_rows(rng, n_features, n_classes, plan))
-        return cls(form=form, parts=parts, canary=canary, spoil=spoil, rng=rng)
+        return cls(form=form, parts=parts, canary=canary, rng=rng)
 
     @property
     def n_sums(self) -> int:
@@ -291,7 +275,7 @@ class _Setting:
             vectors = {party: step.vector(of) for party, of in rows.items()}
             out, there = step.vector(without), step.vector(with_canary)
             honest = sums.next_sum(step.with_headroom(len(self.parts)), step.context)
-            parties = _parties(self, honest, step, colluders)
+            parties = NoisyParties(protocol=step.over(honest.protocol), secrets=honest.secrets, colluders=colluders)
             result = run_in_memory(parties, vectors | {holder: there if is_in else out}).result
             unexplained = result.total - sum(vectors.values(), out)
             scores[number], squared[number] = _likelihood_ratio(self.form, number, unexplained, there - out)
@@ -349,45 +333,22 @@ def _levels(form: PrivateForm, number: int) -> tuple[NDArray[np.uint8], Floats]:
     return total.levels, np.array([np.inf, *map(float, total.variances)])
 
 
-def _parties(setting: _Setting, honest: InOneProcess, step: Step[Any], colluders: frozenset[PartyId]) -> NoisyParties:
-    """Put the sum's noise, and the planted fault if there is one, over all parties of a sum."""
-    noise = setting.form.noises[step.number]
-    assert isinstance(noise, DistributedNoise)
-    return NoisyParties(
-        protocol=step.over(honest.protocol),
-        secrets=honest.secrets,
-        session_id=honest.protocol.digest,
-        colluders=colluders,
-        spoil=setting.spoil and setting.spoil(noise, step.number),
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyParties(InOneProcess):
     """All parties of a noisy sum. Colluders tell their shares, so that these are taken off: they send none.
 
     Args:
-        session_id: what a planted fault may depend on.
-        spoil: the planted fault; None for none.
         colluders: who tell their shares.
     """
 
-    session_id: bytes = field(repr=False)
-    spoil: Spoil | None
     colluders: frozenset[PartyId]
 
     def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
-        """Return the client's session: without noise if it colludes, with the fault if one is planted."""
-        noisy, secrets = self.protocol, self.of_party(party)
+        """Return the client's session, without noise if it colludes."""
+        noisy = self.protocol
         assert isinstance(noisy, NoisySum)
-        assert not callable(client_input)
-        if party in self.colluders:
-            return noisy.protocol.client(party, client_input, secrets=secrets, entropy=entropy)
-        if self.spoil is None:  # a vector may be given, or made when it is due
-            given = client_input if party % 2 else partial(np.copy, client_input)
-            return noisy.client(party, given, secrets=secrets, entropy=entropy)
-        spoiled = self.spoil(party, client_input, self.session_id)
-        return noisy.protocol.client(party, spoiled, secrets=secrets, entropy=entropy)
+        of = noisy.protocol if party in self.colluders else noisy
+        return of.client(party, client_input, secrets=self.of_party(party), entropy=entropy)
 
 
 # Rows and the canary

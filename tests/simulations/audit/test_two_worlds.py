@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.faulty_noise import Spoil, spoiled_noise
 
 from analytic.afl import AFL
 from analytic.learner import AnalyticLearner
@@ -16,7 +17,7 @@ from analytic.row_format import RowFormat
 from analytic_secagg.privacy import PrivacyPlan
 from secagg import InsecureSeededEntropy, IntVector, PartyId
 from secagg.dp import DistributedNoise
-from simulations.audit.two_worlds import Outcome, Spoil, TwoWorlds, _Scores, two_worlds
+from simulations.audit.two_worlds import Outcome, TwoWorlds, _Scores, two_worlds
 
 PLAN = PrivacyPlan(epsilon=8.0, min_noise_shares=4, colluders=1)
 SIZES: dict[str, Any] = {"n_features": 6, "n_targets": 3, "max_rows": 40}
@@ -24,8 +25,11 @@ TOY = AFL(**SIZES, feature_format=RowFormat(integer_bits=1, fraction_bits=16))
 ROUNDS = Logistic(**SIZES, feature_format=RowFormat(integer_bits=1, fraction_bits=16), n_rounds=2)
 
 
-def found(learner: AnalyticLearner[Any], plan: PrivacyPlan, runs: int, **options: Any) -> TwoWorlds:
-    return two_worlds(learner, plan, np.random.default_rng(1), runs=runs, **options)
+def found(
+    learner: AnalyticLearner[Any], plan: PrivacyPlan, runs: int, spoil: Callable[..., Spoil] | None = None
+) -> TwoWorlds:
+    with spoiled_noise(spoil):
+        return two_worlds(learner, plan, np.random.default_rng(1), runs=runs)
 
 
 @pytest.mark.parametrize(("learner", "runs"), [(TOY, 100), (ROUNDS, 60)], ids=["two sums", "rounds"])
