@@ -124,9 +124,9 @@ def _about_seen(audit: Audit) -> Iterator[Finding]:
 
 def _of_exposure(audit: Audit, exposure: ExposureRecord, results: Sequence[Result]) -> Finding:
     """Say first whether it is within its limits and what to do, then a line for each thing that is learnt."""
-    name, what = exposure.name, f"{exposure.rows} rows"
+    name, size = exposure.name, f"{exposure.rows} rows"
     if exposure.clients < audit.settings.clients:
-        what += f", if all other clients drop out of {audit.settings.clients}"
+        size += f", if all other clients drop out of {audit.settings.clients}"
     over = [one for one in results if one.outcome is Outcome.OVER]
     undecided = [one for one in results if one.outcome is Outcome.NOT_DECIDED]
     lines = [*_person(results), *_cohort(results)]
@@ -152,7 +152,7 @@ def _of_exposure(audit: Audit, exposure: ExposureRecord, results: Sequence[Resul
         if check.exposure == name and check.refused:
             mark = Mark.NOTICE if mark is Mark.FINE else mark
             words += f" A server with the standard disclosure checks does not release it: {'; '.join(check.findings)}."
-    return mark, "\n".join([f"{name[0].upper()}{name[1:]} ({what}): {words}", *lines])
+    return mark, "\n".join([f"{name[0].upper()}{name[1:]} ({size}): {words}", *lines])
 
 
 def _person(results: Sequence[Result]) -> Iterator[str]:

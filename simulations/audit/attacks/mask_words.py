@@ -34,6 +34,9 @@ LONG = 1 << 17
 SMALL_SUMS = 600
 """Of three clients each: of a seed of 16 bits one comes again 93 times of 100, and 8 times of 10 one of 17 bits."""
 
+KEY = 32
+"""Bytes of a key or a seed. Shorter runs come again by themselves: lengths and numbers of parties are beside them."""
+
 FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """Odd, and otherwise of no meaning."""
 
@@ -116,10 +119,13 @@ def _of_small_sums(mode: Mode, entropy: Entropy) -> Score:
 
 
 def _runs_of(data: bytes) -> Words:
-    """Return the different runs of twice ``WORD`` bytes, at every byte, each as a word by a multiplication."""
-    words = np.lib.stride_tricks.sliding_window_view(np.frombuffer(data, dtype=np.uint8), WORD)
-    first = np.ascontiguousarray(words).view("<u8").ravel()
-    return np.unique(first[:-WORD] * FACTOR + first[WORD:])
+    """Return the different runs of ``KEY`` bytes, at every byte, each as a word by multiplications."""
+    windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(data, dtype=np.uint8), WORD)
+    words = np.ascontiguousarray(windows).view("<u8").ravel()
+    n, mixed = len(words) - KEY + WORD, np.zeros(1, dtype=np.uint64)
+    for start in range(0, KEY, WORD):
+        mixed = mixed * FACTOR + words[start : start + n]
+    return np.unique(mixed)
 
 
 def _masks(run: Run) -> Iterator[RingVector]:
