@@ -214,6 +214,12 @@ class _Rehearsal:
         self.report.attacks = tuple(
             one.model_copy(update={"works": working.get(one.name)}) for one in self.report.attacks
         )
+        self.report.notes += tuple(
+            f"{one.attack}, {one.exposure}: hidden values told more often than without it: "
+            + ", ".join(f"{name} {gained:+.1%}" for name, gained in one.columns.items())
+            for one in self.report.results
+            if one.columns and one.rule is Rule.MAY_BE_SEEN
+        )
 
     def _fail(self, what: str, error: Exception) -> None:
         """Note that a part of the audit failed, in words that hold no row: of errors of other code their kind alone."""

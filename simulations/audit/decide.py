@@ -138,13 +138,10 @@ class Result(Record, title="result"):
         """Both ends of the 95 % interval of ``value``; null where it has none."""
         return None if self.number is None else [_short(self.number.low), _short(self.number.high)]
 
-    @computed
-    def columns(self) -> dict[str, float] | None:
-        """Of an attack on hidden values: by column, how much more often its value was told than without the exposure;
-        null for other attacks.
-        """
-        columns = {} if self.score is None else self.score.columns
-        return {name: _short(gained) for name, gained in columns.items()} or None
+    @property
+    def columns(self) -> dict[str, float]:
+        """Of an attack on hidden values: by column, how much more often its value was told than by a blind guess."""
+        return {} if self.score is None else self.score.columns
 
     @property
     def number(self) -> Area | None:

@@ -194,7 +194,7 @@ def _person(results: Sequence[Result]) -> Iterator[str]:
 
 def _told_best(one: Result) -> str:
     """Name the columns that were hidden, the one first whose value the total tells most about."""
-    gained = sorted((one.columns or {}).items(), key=lambda column: -column[1])
+    gained = sorted(one.columns.items(), key=lambda column: -column[1])
     if not gained:
         return ""
     name, most = gained[0]

@@ -125,7 +125,7 @@ def membership(value: float, half: float = 0.03) -> Score:
     below = round(n * (1 - value))
     others = (0.0,) * n
     members = (-1.0,) * below + (1.0,) * (n - below)
-    return Score(hits=1, trials=2, chance=0.5, members=members, others=others, outlying=(members, others))
+    return Score(hits=1, trials=2, chance=0.5, outlying=(members, others))
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_other_cohorts_and_known_leaks_decide_nothing() -> None:
 
 def test_the_number_beside_a_limit() -> None:
     """The tenth that lies farthest, not all rows; what is added to a blind guess, not below 0; the error."""
-    even = Score(hits=5, trials=10, chance=0.5, members=(0.0,), others=(0.0,), outlying=CLEAR)
+    even = Score(hits=5, trials=10, chance=0.5, outlying=CLEAR)
     assert seen(Limit.MEMBERSHIP, even).number == Area.of(*CLEAR)
     assert seen(Limit.ATTRIBUTE, Score(hits=2, trials=10, chance=0.5)).value == 0.0
     assert seen(Limit.ATTRIBUTE, Score(hits=7, trials=10, chance=0.5)).value == pytest.approx(0.2)
