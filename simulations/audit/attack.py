@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,12 @@ from secagg.layout import IntVector
 from simulations.audit.evaluate import Score, paired
 from simulations.audit.exposure import Exposure, Kind
 from simulations.audit.knowledge import Knowledge, Known
-from simulations.audit.population import EnteringRows, Indices, IntRows, Labels, Truth
+from simulations.audit.population import EnteringRows, IntRows, Labels, Truth
 from simulations.audit.view import Reading, RecordedSum
 from simulations.audit.workbench import Bench, Run
+
+if TYPE_CHECKING:
+    from simulations.audit.columns import Column
 
 G = TypeVar("G")
 
@@ -159,24 +162,6 @@ def on_a_total(attack: Guesser[Any], bench: Bench, clients: int) -> Score:
 
 Target = tuple[Exposure, Known, Truth]
 """What is seen, what is known beforehand, and what is true of the rows behind it."""
-
-
-class Column(Protocol):
-    """A kind of exposure of cohorts of one size, such as their totals; see ``columns.Column``."""
-
-    @property
-    def bench(self) -> Bench:
-        """Rows and learner."""
-
-    @property
-    def standard(self) -> Target:
-        """The exposure that most attacks share."""
-
-    def cohort(self) -> dict[PartyId, Indices]:
-        """Deal rows to a cohort."""
-
-    def target(self, cohort: dict[PartyId, Indices]) -> Target:
-        """Return what is seen of these clients' rows."""
 
 
 class SentAttack(Attack):
@@ -355,6 +340,18 @@ PROBE = tuple(range(1, 6))
 def in_the_clear(mode: Mode) -> bool:
     """Whether a message is its client's vector itself."""
     return mode.guarantee(PROBE).plaintext_upload
+
+
+class MembershipAttack(ExposureAttack[NDArray[np.float64]]):
+    """An attack that gives each candidate a score: the higher, the likelier it was used."""
+
+    needs = Knowledge.ONE_ROW
+    unit = Unit.ROW
+    limit = Limit.MEMBERSHIP
+
+    def score(self, guess: NDArray[np.float64], truth: Truth, rng: np.random.Generator) -> Score:
+        """Score pairs of a row that was used and one that was not."""
+        return score_members(guess, truth, rng)
 
 
 # Ways to score that several attacks share

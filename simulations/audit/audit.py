@@ -40,12 +40,12 @@ from simulations.audit.columns import Column, has_many_sums
 from simulations.audit.decide import ExposureRecord, Result, Rule, decided
 from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Kind
-from simulations.audit.finished_run import FinishedRun, RunColumn, with_others
+from simulations.audit.finished_run import FinishedRun, with_others
 from simulations.audit.population import Population
 from simulations.audit.record import AttackRecord, Audit, CheckRecord
 from simulations.audit.settings import AuditSettings, SettingsRecord, absent_modes
 from simulations.audit.two_worlds import two_worlds
-from simulations.audit.workbench import Bench, give_memory_back, reference_bench
+from simulations.audit.workbench import Bench, give_memory_back, named, reference_bench
 from simulations.report.document import DatasetRecord
 
 TOY_FEATURES, TOY_CLIENTS = 6, 5
@@ -105,7 +105,7 @@ def audit(
     code, document = code_version(), stated.to_document() | {"rule": settings.rule.to_document()}
     if other := [] if plan is None else [*plan.differences(code=code, data_sha256=dataset.sha256, settings=document)]:
         raise UsageError(f"this audit must be the one of its plan: {'; '.join(other)}")
-    population = Population.of(rehearsed, rng)
+    population = Population.of(rehearsed, named(rng, "rows"))
     population.deal(settings.clients, settings.rows_per_client, np.random.default_rng(settings.seed))  # or refuse
     tick("rows")
     learner = (
@@ -214,6 +214,12 @@ class _Rehearsal:
         self.report.attacks = tuple(
             one.model_copy(update={"works": working.get(one.name)}) for one in self.report.attacks
         )
+        self.report.notes += tuple(
+            f"{one.attack}, {one.exposure}: hidden values told more often than without it: "
+            + ", ".join(f"{name} {gained:+.1%}" for name, gained in one.columns.items())
+            for one in self.report.results
+            if one.columns and one.rule is Rule.MAY_BE_SEEN
+        )
 
     def _fail(self, what: str, error: Exception) -> None:
         """Note that a part of the audit failed, in words that hold no row: of errors of other code their kind alone."""
@@ -238,24 +244,33 @@ class _Rehearsal:
         for attack in self.attacks:
             if (expectation := attack.expected(mode)) is not None:
                 self._begin(f"{mode.name} messages: {attack.name}")
-                play = partial(attack.play, bench, mode, settings.trials)
+                play = partial(attack.play, bench.named(mode.name, attack.name), mode, settings.trials)
                 self._add(attack, _rule_of(expectation, mode), exposure, play)
 
-    def _columns(self) -> Iterator[tuple[Column | RunColumn, Rule]]:
-        """Yield totals, models, and totals with noise, of the owner's cohort first; or those of a finished run."""
+    def _columns(self) -> Iterator[tuple[Column, Rule]]:
+        """Yield totals, models, and totals with noise, or those of a finished run.
+
+        Of the owner's cohort first, whole and with as many clients lost as may be: either may be what a run releases.
+        """
         if self.finished is not None:
             for column in self.finished.columns(self.own, self.bench.feature_format, self.bench.rng):
                 yield column, Rule.MAY_BE_SEEN
             return
-        sizes = dict.fromkeys((self.settings.clients, *self.settings.cohorts))
+        own = {self.settings.clients, self._fewest()}
         kinds = [Kind.TOTAL, *([Kind.TOTALS] if has_many_sums(self.bench) else []), Kind.MODEL]
-        for clients in sizes:
-            rule = Rule.MAY_BE_SEEN if clients == self.settings.clients else Rule.COMPARISON
+        for clients in dict.fromkeys((*sorted(own, reverse=True), *self.settings.cohorts)):
+            rule = Rule.MAY_BE_SEEN if clients in own else Rule.COMPARISON
             for kind in kinds:
-                yield Column(kind=kind, bench=self.bench, clients=clients), rule
+                yield Column(kind=kind, bench=self.bench.named(kind, clients), clients=clients), rule
         for epsilon in self.settings.tried_epsilon:
             if (noisy := self._noisy_column(epsilon)) is not None:
                 yield noisy, Rule.MAY_BE_SEEN
+
+    def _fewest(self) -> int:
+        """Return how many clients are left at least in a total that a protected mode releases of the owner's cohort."""
+        clients = tuple(range(1, self.settings.clients + 1))
+        stated = [mode.guarantee(clients) for mode in self.settings.tried_modes]
+        return min((one.min_survivors for one in stated if not one.plaintext_upload), default=len(clients))
 
     def _noisy_column(self, epsilon: float) -> Column | None:
         clients = self.settings.clients
@@ -271,9 +286,10 @@ class _Rehearsal:
         except (PrivacyError, FederationError) as error:
             self.report.limitations.append(f"totals with noise: {error}")
             return None
-        return Column(kind=Kind.NOISY_TOTAL, bench=self.bench.under(form.learner), clients=clients, form=form)
+        bench = self.bench.under(form.learner).named(Kind.NOISY_TOTAL, epsilon)
+        return Column(kind=Kind.NOISY_TOTAL, bench=bench, clients=clients, form=form)
 
-    def _seen(self, column: Column | RunColumn, rule: Rule) -> None:
+    def _seen(self, column: Column, rule: Rule) -> None:
         """Play every attack that reads this kind of exposure, and ask a server's disclosure checks about it."""
         readers = [one for one in self.attacks if isinstance(one, ExposureAttack) and column.kind in one.sees]
         if not readers:
@@ -288,7 +304,7 @@ class _Rehearsal:
             return
         for attack in readers:
             self._begin(f"{column.name}: {attack.name}")
-            self._add(attack, rule, exposure, partial(_against, attack, column))
+            self._add(attack, rule, exposure, partial(_against, attack, column.named(attack.name)))
         if column.kind is Kind.TOTAL:
             self.report.checks.append(_checked(column))
 
@@ -300,7 +316,7 @@ class _Rehearsal:
                 self._begin(f"totals: {attack.name}")
                 name = attack.made.format(clients=clients)
                 exposure = ExposureRecord(name=name, kind=Kind.TOTALS, clients=clients, rows=clients * rows)
-                play = partial(attack.play, self.bench, None, self.settings.trials)
+                play = partial(attack.play, self.bench.named(attack.name), None, self.settings.trials)
                 self._add(attack, _rule_of(expectation, None), exposure, play)
 
     def _working(self) -> dict[str, bool]:
@@ -319,7 +335,7 @@ class _Rehearsal:
                 continue
             self._begin(f"positive control: {attack.name}")
             try:
-                control = self._control(attack, reference)
+                control = self._control(attack, reference.named(attack.name))
             except (NotTriedError, *FAILURES) as error:
                 self._fail(f"positive control of {attack.name}", error)
                 control = None
@@ -384,7 +400,8 @@ class _Rehearsal:
         plan = PrivacyPlan(epsilon=epsilon, min_noise_shares=promised, colluders=1)
         try:
             learner = self.settings.learner.build(toy)
-            found = two_worlds(learner, plan, self.bench.rng, n_clients=TOY_CLIENTS, runs=self.settings.two_world_runs)
+            rng, runs = named(self.bench.rng, "two worlds", epsilon), self.settings.two_world_runs
+            found = two_worlds(learner, plan, rng, n_clients=TOY_CLIENTS, runs=runs)
         except (PrivacyError, FederationError) as error:  # a learner without noise makes no claim
             self.report.limitations.append(f"noise, with and without one person: {error}")
             return
@@ -394,13 +411,13 @@ class _Rehearsal:
         self.report.two_worlds.append(found)
 
 
-def _against(attack: ExposureAttack[Any], column: Column | RunColumn) -> Score:
+def _against(attack: ExposureAttack[Any], column: Column) -> Score:
     """Attack a column, and further totals of other cohorts until there is enough to look for.
 
     That is, enough outlying rows; or, where the first one had nothing, anything, such as a class of one row.
     """
     score = attack.against(attack.targets(column), column.bench.rng)
-    if not isinstance(column, Column):
+    if not column.is_repeatable:
         return score
     further = (column.target(column.cohort()) for _ in range(MOST_TOTALS - 1))
     if attack.limit is Limit.MEMBERSHIP:
@@ -446,7 +463,7 @@ def _who_exposes(mode: Mode, clients: int) -> str:
     return " and ".join(who)
 
 
-def _checked(column: Column | RunColumn) -> CheckRecord:
+def _checked(column: Column) -> CheckRecord:
     """Ask the release policy that a server has by default about a total."""
     seen, _, _ = column.standard
     vector, bench = seen.read(), column.bench

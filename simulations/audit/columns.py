@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -33,6 +33,14 @@ class Column:
     bench: Bench
     clients: int
     form: PrivateForm | None = None
+    is_repeatable: ClassVar[bool] = True
+    """Whether there are cohorts beside that of ``standard``."""
+
+    def named(self, name: str) -> Self:
+        """Return the same column, ``standard`` included, whose further cohorts follow from seed and name alone."""
+        same = replace(self, bench=self.bench.named(name))
+        vars(same)["standard"] = self.standard
+        return same
 
     @cached_property
     def standard(self) -> Target:

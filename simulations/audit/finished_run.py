@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from analytic_secagg.privacy import is_bounded
 from analytic_secagg.totals import differences, totals_from_bytes
 from secagg import PlainSum, SumResult, new_session_id
 from simulations.audit.attack import NotTriedError, Target
+from simulations.audit.columns import Column
 from simulations.audit.exposure import Exposure, Kind
 from simulations.audit.population import EnteringRows, Indices, Population
 from simulations.audit.view import FIRST_CLASS, SumView
@@ -117,6 +118,11 @@ class FinishedRun:
         """
         population, members = _population(own)
         sums, bench = list[SumView](), None
+
+        def column(of: Bench, title: str, seen: Exposure) -> RunColumn:
+            own = of.named(title)
+            return RunColumn(kind=seen.kind, bench=own, clients=of.clients, title=title, seen=seen, members=members)
+
         for step, result in self.sums:
             names = {segment.name for segment in step.layout.segments}
             if not ({"gram", "cross"} <= names or FIRST_CLASS in names):
@@ -134,15 +140,12 @@ class FinishedRun:
             )
             sums.append(_seen(step, result))
             kind = Kind.NOISY_TOTAL if is_bounded(self.learner) else Kind.TOTAL
-            name = f"total {len(sums)} of the run"
-            yield RunColumn(kind=kind, bench=bench, name=name, seen=self._exposure(kind, (sums[-1],)), members=members)
+            yield column(bench, f"total {len(sums)} of the run", self._exposure(kind, (sums[-1],)))
         if bench is None:
             raise UsageError(f"no sum of this run has a Gram and a cross-correlation ({self.learner.name})")
         if len(sums) > 1:
-            seen = self._exposure(Kind.TOTALS, tuple(sums))
-            yield RunColumn(kind=Kind.TOTALS, bench=bench, name="all totals of the run", seen=seen, members=members)
-        model = replace(self._exposure(Kind.MODEL, ()), model=self.model)
-        yield RunColumn(kind=Kind.MODEL, bench=bench, name="model of the run", seen=model, members=members)
+            yield column(bench, "all totals of the run", self._exposure(Kind.TOTALS, tuple(sums)))
+        yield column(bench, "model of the run", replace(self._exposure(Kind.MODEL, ()), model=self.model))
 
     def _exposure(self, kind: Kind, sums: tuple[SumView, ...]) -> Exposure:
         return Exposure(kind=kind, sums=sums, learner=self.learner)
@@ -180,27 +183,24 @@ def _population(own: Dataset) -> tuple[Population, Indices]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RunColumn:
+class RunColumn(Column):
     """One exposure of a finished run; there is no other cohort of it.
 
     Args:
-        kind: what is seen.
-        bench: rows and learner.
-        name: what reports call it.
+        title: what reports call it.
         seen: the exposure.
         members: the owner's rows that are in the run.
     """
 
-    kind: Kind
-    bench: Bench
-    name: str
+    title: str
     seen: Exposure
     members: Indices = field(repr=False)
+    is_repeatable: ClassVar[bool] = False
 
     @property
-    def clients(self) -> int:
-        """Clients in the run's total."""
-        return self.bench.clients
+    def name(self) -> str:
+        """What reports call it."""
+        return self.title
 
     @property
     def rows(self) -> int:
@@ -216,14 +216,6 @@ class RunColumn:
 
     def cohort(self) -> Cohort:
         """Refuse: rows of other cohorts are in no total of a finished run.
-
-        Raises:
-            NotTriedError: always.
-        """
-        raise NotTriedError(ONE_COHORT)
-
-    def target(self, cohort: Cohort) -> Target:
-        """Refuse, as ``cohort`` does.
 
         Raises:
             NotTriedError: always.

@@ -51,6 +51,7 @@ class Truth:
         row_counts: how many different numbers of rows a client may hold, all equally likely.
         n_classes: labels are 0 to n_classes - 1.
         likeliest_row: how often a blind guess names a row with its label: the most frequent one's part of the pool.
+        columns: names of the columns of ``rows``, shape (d,).
     """
 
     rows: IntRows = field(repr=False)
@@ -64,6 +65,7 @@ class Truth:
     row_counts: int
     n_classes: int
     likeliest_row: float
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -135,6 +137,11 @@ class Population:
             return min(len(own) - _least(len(own)) + 1 for own in self.sites)
         low, high = sizes(rows_per_client)
         return high - low + 1
+
+    def columns(self, width: int) -> tuple[str, ...]:
+        """Names of so many columns that enter a sum: the owner's where these are as many, else numbers from 1 on."""
+        own = self.dataset.columns
+        return own if len(own) == width else tuple(f"column {place}" for place in range(1, width + 1))
 
     def rows(self, indices: Indices) -> ClientRows:
         """A client's rows, as its learner takes them."""

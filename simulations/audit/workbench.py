@@ -9,7 +9,8 @@ import hashlib
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from functools import cached_property
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -66,8 +67,10 @@ class Bench:
     sessions: int = 1
     entropy: Entropy = field(default=os_entropy)
     taping: bool = False
-    _runs: dict[str, list[Run]] = field(default_factory=dict, init=False, repr=False)
-    _few: list[Bench] = field(default_factory=list, init=False, repr=False)
+    _sums: _Sums = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_sums", _Sums(self))
 
     @classmethod
     def of(
@@ -101,6 +104,18 @@ class Bench:
         for made in ("learner", "model", "spec", "population", "entering"):
             del same[made]
         return type(self).of(learner, population, **same)
+
+    def named(self, *names: object) -> Self:
+        """Return the same bench, with the same sums, whose coins and deals follow from seed and names alone.
+
+        So does what an attack finds then, whichever attacks were tried before it.
+        """
+        return self._drawing(named(self.rng, *names))
+
+    def _drawing(self, rng: np.random.Generator) -> Self:
+        same = replace(self, rng=rng)
+        object.__setattr__(same, "_sums", self._sums)
+        return same
 
     @property
     def layout(self) -> Layout:
@@ -177,12 +192,7 @@ class Bench:
 
         Who never sent its vector is left out of the cohort.
         """
-        made = self._runs.setdefault(mode.name, [])
-        for place in range(self.sessions):
-            if place == len(made):
-                cohort, make = self.cohort(self.clients), self.run_with_dropouts if place else self.run
-                made.append(who_spoke(cohort, make(mode, self.vectors(cohort))))
-            yield made[place]
+        return self._sums.each(mode)
 
     def runs(self, mode: Mode) -> list[Run]:
         """Return all of them."""
@@ -191,16 +201,12 @@ class Bench:
     @property
     def few(self) -> Bench:
         """The same for clients with few rows: some attacks need those, others more messages."""
-        if not self._few:
-            clients = max(self.clients, min(FEW_CLIENTS, len(self.population.candidates) // (2 * FEW_ROWS)))
-            rows, sessions = min(FEW_ROWS, self.rows_per_client), -(-GAMES // (clients - 1))
-            self._few.append(replace(self, clients=clients, rows_per_client=rows, sessions=sessions))
-        return self._few[0]
+        return self._sums.few._drawing(self.rng)
 
     def forget(self, mode: Mode) -> None:
         """Keep a mode's sums no longer: encrypted ones of many features take hundreds of megabytes."""
-        for one in (self, *self._few):
-            one._runs.pop(mode.name, None)
+        self._sums.made.pop(mode.name, None)
+        self._sums.few._sums.made.pop(mode.name, None)
         gc.collect()
 
     def known(self, worlds: Mapping[PartyId, tuple[IntVector, IntVector]] | None = None) -> Known:
@@ -238,7 +244,41 @@ class Bench:
             row_counts=population.row_counts(self.rows_per_client),
             n_classes=self.population.dataset.n_classes,
             likeliest_row=entering.likeliest,
+            columns=population.columns(entering.candidates.shape[1]),
         )
+
+
+class _Sums:
+    """The sums of a bench whose messages are attacked, each made when it is first asked for."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench, self.made = bench, dict[str, list[Run]]()
+
+    def each(self, mode: Mode) -> Iterator[Run]:
+        """Yield them, each dealt by random numbers of its own."""
+        made = self.made.setdefault(mode.name, [])
+        for place in range(self._bench.sessions):
+            if place == len(made):
+                bench = self._bench.named(mode.name, place)
+                cohort, make = bench.cohort(bench.clients), bench.run_with_dropouts if place else bench.run
+                made.append(who_spoke(cohort, make(mode, bench.vectors(cohort))))
+            yield made[place]
+
+    @cached_property
+    def few(self) -> Bench:
+        """The bench of clients with few rows."""
+        own = self._bench
+        clients = max(own.clients, min(FEW_CLIENTS, len(own.population.candidates) // (2 * FEW_ROWS)))
+        rows, sessions = min(FEW_ROWS, own.rows_per_client), -(-GAMES // (clients - 1))
+        rng = named(own.rng, "few rows")
+        return replace(own, clients=clients, rows_per_client=rows, sessions=sessions, rng=rng)
+
+
+def named(rng: np.random.Generator, *names: object) -> np.random.Generator:
+    """Return another generator, which follows from names and from the seed of this one, not from what it drew."""
+    seeds = cast(np.random.SeedSequence, rng.bit_generator.seed_seq)
+    words = np.frombuffer(hashlib.sha256(repr(names).encode()).digest(), dtype="<u4")
+    return np.random.default_rng(np.random.SeedSequence(seeds.entropy, spawn_key=(*seeds.spawn_key, *words.tolist())))
 
 
 def reference_bench() -> Bench:

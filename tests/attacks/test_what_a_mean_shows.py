@@ -2,18 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
 from analytic.learner import ClientRows
-from analytic_secagg.datasets import bundled
-from analytic_secagg.modes import choose_modes
-from simulations.audit.attacks.means import Mean
-from simulations.audit.audit import audit
-from simulations.audit.catalogue import choose_attacks
-from simulations.audit.decide import Rule
-from simulations.audit.settings import AuditSettings
+from secagg import PartyId, secure_mean
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Mean:
+    """What a server learns of one round: each client makes one full-batch step of softmax regression from zeros.
+
+    Args:
+        update: the weighted mean of the clients' updates, shape (d + 1, c); the last row is the bias.
+        weight: number of all rows.
+    """
+
+    update: Floats
+    weight: int
+
+    @classmethod
+    def of(cls, clients: Mapping[PartyId, ClientRows], n_classes: int) -> Mean:
+        """Return the mean of real masked sessions; two clients, too few for masks, send plain vectors."""
+        found = secure_mean(
+            {party: {"update": update_of(rows, n_classes)} for party, rows in clients.items()},
+            weights={party: len(rows) for party, rows in clients.items()},
+            mode="masked" if len(clients) > 2 else "plain",
+        )
+        return cls(update=found.arrays["update"], weight=found.weight)
+
+    def lone_rows(self) -> tuple[Floats, NDArray[np.intp]]:
+        """Return the row of each class that has only one, and its label.
+
+        The bias tells how many rows each class has. A class of none tells the sum of all rows, since each counts there
+        with the known probability 1 / c; that sum makes of a class's column the sum of its rows.
+        """
+        sums, n_classes = self.update * self.weight, self.update.shape[1]
+        counts = np.rint(sums[-1] + self.weight / n_classes)
+        empty, lone = np.flatnonzero(counts == 0), np.flatnonzero(counts == 1)
+        if not len(empty):
+            return sums[:0, :-1], lone[:0]
+        everybody = -sums[:-1, empty[0]]
+        return (sums[:-1, lone] + everybody[:, None]).T, lone
+
+    def scores(self, rows: ClientRows, public: ClientRows) -> Floats:
+        """Return for each row how much its own step resembles the mean, less what the population's does."""
+        n_classes = self.update.shape[1]
+        surplus = self.update - update_of(public, n_classes)
+        return np.asarray(((_with_ones(rows) @ surplus) * _errors(rows, n_classes)).sum(axis=1))
+
+
+def update_of(rows: ClientRows, n_classes: int) -> Floats:
+    """Return one full-batch step of softmax regression with a bias from zeros, shape (d + 1, c)."""
+    return np.asarray(_with_ones(rows).T @ _errors(rows, n_classes) / len(rows))
+
+
+def _with_ones(rows: ClientRows) -> Floats:
+    return np.column_stack([np.asarray(rows.features, dtype=np.float64), np.ones(len(rows))])
+
+
+def _errors(rows: ClientRows, n_classes: int) -> Floats:
+    return np.eye(n_classes)[np.asarray(rows.targets, dtype=np.intp)] - 1 / n_classes
+
 
 all_x, all_y = load_digits(return_X_y=True)
 EVERYBODY = ClientRows(all_x / 16, all_y)
@@ -57,24 +114,3 @@ def test_who_was_in_a_small_round_is_found_and_in_a_large_one_hardly() -> None:
     large = np.mean([membership_auc(3, 250, seed) for seed in range(5)])
     assert small > 0.75
     assert large < 0.65
-
-
-def test_the_audit_tries_both_on_the_owners_cohort() -> None:
-    """Three clients of about 3 rows lose most of them, twenty of about 40 none; neither decides the audit."""
-    for clients, rows, is_lost in ((3, 3, True), (20, 40, False)):
-        settings = AuditSettings(
-            modes=choose_modes(["plain"]),
-            attacks=choose_attacks(["mean_rows", "mean_membership"]),
-            clients=clients,
-            rows_per_client=rows,
-            cohorts=(),
-        )
-        results = {one.attack: one for one in audit(bundled("digits"), settings).results}
-        assert {(one.exposure, one.rule) for one in results.values()} == {
-            (f"one mean of an update of {clients} clients", Rule.KNOWN)
-        }
-        (of_rows, of_members) = (results[name].score for name in ("mean_rows", "mean_membership"))
-        assert of_rows is not None
-        assert (of_rows.rate > 0.5) is (of_rows.hits > 0) is is_lost
-        assert of_members is not None
-        assert of_members.trials > 0

@@ -72,16 +72,21 @@ class Attribute(ExposureAttack[HiddenValues]):
         """Score one trial for each row of the total and hidden column."""
         true = truth.rows[:, guess.columns]
 
-        def right(values: Floats) -> int:
+        def right(values: Floats) -> NDArray[np.intp]:
             found = [
                 np.searchsorted(cuts, own[truth.is_member]) == np.searchsorted(cuts, real)
                 for cuts, own, real in zip(guess.cuts, values.T, true.T, strict=True)
             ]
-            return int(np.sum(found))
+            return np.asarray(np.sum(found, axis=1))
 
-        trials = true.size
-        chance = right(guess.by_public) / trials if trials else 0.0
-        return Score(hits=right(guess.by_total), trials=trials, chance=chance)
+        by_total, by_public, rows = right(guess.by_total), right(guess.by_public), max(1, len(true))
+        gained = (by_total - by_public) / rows
+        return Score(
+            hits=int(by_total.sum()),
+            trials=true.size,
+            chance=float(by_public.sum() / max(1, true.size)),
+            columns=dict(zip((truth.columns[place] for place in guess.columns), gained.tolist(), strict=True)),
+        )
 
 
 def _least_leverage(gram: Floats, rows: Floats, columns: NDArray[np.intp]) -> Floats:

@@ -1,4 +1,4 @@
-"""What a difference shows: of two totals, of two uploads, of a model and a dead one."""
+"""What a difference shows: of totals whose cohorts differ, and of a model and a dead one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analytic_secagg.modes import Mode
 from secagg import InOneProcess, PartyId, SumProtocol
@@ -16,14 +15,11 @@ from secagg.in_memory import Envelope
 from secagg.layout import IntVector
 from secagg.sessions import ClientInput, ClientSession
 from simulations.audit.attack import (
-    MOST_TRIALS,
     PROBE,
     VICTIM,
-    Attack,
     Expectation,
     VectorGuesser,
     VictimAttack,
-    attacked,
     in_the_clear,
 )
 from simulations.audit.evaluate import Score
@@ -71,54 +67,6 @@ class Differencing(VectorGuesser, VictimAttack[IntVector | None]):
             return None
         *first, last = totals
         return (sum(first, np.zeros_like(last)) - last) // len(first)
-
-
-class MaskReuse(Attack):
-    """Between two sums the target adds one row. Equal masks cancel in the difference of its uploads: x x^T is left."""
-
-    name = "mask_reuse"
-    title = "The row that a client added between two sums"
-    explanation = (
-        "The same client sends two messages and has one more row the second time. If a mask were ever used twice, the "
-        "difference of the messages would be that row. Success: the row, every number exact. Chance: naming one row "
-        "out of the pool."
-    )
-
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Score:
-        """Every client of a cohort adds a row between two sums; of so many cohorts as decide."""
-        assert mode is not None
-        score = self.on_clients(bench, mode, 2 * trials)
-        while score.trials < MOST_TRIALS and not (score.leaked or score.is_enough):
-            score = Score.pooled((score, self.on_clients(bench, mode, 2 * trials)))
-        return score
-
-    def on_clients(self, bench: Bench, mode: Mode, n_clients: int) -> Score:
-        """One trial for each client of a cohort."""
-        cohort = {party: indices for party, indices in bench.cohort(max(2, n_clients), 6).items() if len(indices) > 1}
-        before = {party: bench.vector(indices[:-1]) for party, indices in cohort.items()}
-        after = bench.vectors(cohort)
-        sums = bench.run(mode, before), bench.run(mode, after)
-        return Score.pooled(
-            attacked(self, Exposure.of(sums, party), bench.known(), bench.truth(indices[-1:], after[party]), bench.rng)
-            for party, indices in cohort.items()
-        )
-
-    def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> NDArray[np.int64] | None:
-        """The row, if the difference of the uploads is one row's statistics."""
-        before, after = seen.read(0), seen.read(1)
-        if seen.target is None or before is None or after is None:
-            return None
-        change = Reading.of(seen.sums[0].layout, after - before)
-        columns = np.flatnonzero(change.cross.any(axis=0))
-        if len(columns) != 1:
-            return None
-        row: NDArray[np.int64] = change.cross[:, columns[0]]
-        return row if np.array_equal(np.outer(row, row), change.gram) else None
-
-    def score(self, guess: NDArray[np.int64] | None, truth: Truth, rng: np.random.Generator) -> Score:
-        """One trial a client; the added row is its last one."""
-        exact = guess is not None and np.array_equal(guess, truth.rows[-1])
-        return Score(hits=int(exact), trials=1, chance=truth.likeliest_row)
 
 
 # A server that gives the target a working model and everybody else a dead one
@@ -224,4 +172,4 @@ def dead_vector(vector: IntVector) -> IntVector:
     return dead
 
 
-DIFFERENCING, REUSE, DIFFERENT_MODELS = Differencing(), MaskReuse(), DifferentModels()
+DIFFERENCING, DIFFERENT_MODELS = Differencing(), DifferentModels()

@@ -8,8 +8,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from simulations.audit.attack import TOTALS, Column, ExposureAttack, Limit, Target, Unit
+from simulations.audit.attack import TOTALS, ExposureAttack, Limit, Target, Unit
 from simulations.audit.attacks.membership import rows_in
+from simulations.audit.columns import Column
 from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Exposure
 from simulations.audit.knowledge import Knowledge, Known

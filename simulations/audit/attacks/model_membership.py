@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 
 from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner, ClientRows, fit_pooled
-from simulations.audit.attack import ExposureAttack, Limit, Unit, score_members
-from simulations.audit.evaluate import Score
+from simulations.audit.attack import MembershipAttack
 from simulations.audit.exposure import Exposure, Kind
-from simulations.audit.knowledge import Knowledge, Known
-from simulations.audit.population import Truth
+from simulations.audit.knowledge import Known
 
 Floats = NDArray[np.float64]
 
@@ -24,7 +22,7 @@ PART_OF_PUBLIC = 0.7
 """Of the public rows that each of them is fitted to."""
 
 
-class ModelMembership(ExposureAttack[Floats]):
+class ModelMembership(MembershipAttack):
     """Compares the squared error of a row under the released model with that under models of public rows.
 
     This is the likelihood ratio attack of Carlini et al. (S&P 2022), section V, in its offline form, with the logarithm
@@ -39,9 +37,6 @@ class ModelMembership(ExposureAttack[Floats]):
         "Chance: one half."
     )
     sees = frozenset({Kind.MODEL})
-    needs = Knowledge.ONE_ROW
-    unit = Unit.ROW
-    limit = Limit.MEMBERSHIP
 
     def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> Floats:
         """Return a score for each candidate."""
@@ -56,10 +51,6 @@ class ModelMembership(ExposureAttack[Floats]):
                 continue
             others.append(_log_errors(seen.learner, model, known.candidates))
         return np.asarray(np.mean(others, axis=0) - error if others else -error)
-
-    def score(self, guess: Floats, truth: Truth, rng: np.random.Generator) -> Score:
-        """Score pairs of a row that was used and one that was not."""
-        return score_members(guess, truth, rng)
 
 
 def _log_errors(learner: AnalyticLearner[Any], model: Any, rows: ClientRows) -> Floats:

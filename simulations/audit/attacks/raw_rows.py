@@ -34,8 +34,9 @@ class RawRows(ExposureAttack[Floats | None]):
     title = "The person's own row, behind a public feature map"
     explanation = (
         "Where a learner maps rows first (random features, a frozen backbone), what comes out of a small total are "
-        "mapped rows. Public rows and their images give a linear decoder, which takes them back. Success: of all rows "
-        "of the pool the decoded one is nearest to the true one. Chance: naming as many rows of the pool."
+        "mapped rows. Public rows and their images give a linear decoder, which takes them back. Success: a decoded "
+        "row is at most half as far from the true one as from any other of the pool. Chance: less than naming one row "
+        "of the pool."
     )
     sees = ANY_SUM
     needs = Knowledge.PUBLIC_ROWS
@@ -74,14 +75,16 @@ class RawRows(ExposureAttack[Floats | None]):
         return np.asarray(found.rows @ decoder)
 
     def score(self, guess: Floats | None, truth: Truth, rng: np.random.Generator) -> Score:
-        """Score a trial for each row: is it the one of the pool that some decoded row is nearest to?"""
-        n, pool = len(truth.rows), np.asarray(truth.pool.features, dtype=np.float64)
-        named = set[bytes]()
+        """Score a trial for each row: is some decoded row at most half as far from it as from any other of the pool?
+
+        A decoded row that follows from no row of the total is so near to none, however many rows there are.
+        """
+        pool, named = np.unique(np.asarray(truth.pool.features, dtype=np.float64), axis=0), set[bytes]()
         if guess is not None and len(guess):
-            _, places = scipy.spatial.cKDTree(pool).query(guess)
-            named = {pool[place].tobytes() for place in np.atleast_1d(places)}
+            distances, places = map(np.asarray, scipy.spatial.cKDTree(pool).query(guess, k=2))
+            named = {row.tobytes() for row in pool[places[distances[:, 0] <= distances[:, 1] / 2, 0]]}
         hits = sum(np.asarray(row, dtype=np.float64).tobytes() in named for row in truth.raw.features)
-        return Score(hits=hits, trials=n, chance=min(1.0, n * truth.likeliest_row))
+        return Score(hits=hits, trials=len(truth.rows), chance=truth.likeliest_row)
 
 
 def is_the_same(images: Floats, raw: Floats) -> bool:
