@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -46,6 +46,7 @@ from simulations.audit.record import AttackRecord, Audit, CheckRecord
 from simulations.audit.settings import AuditSettings, SettingsRecord, absent_modes
 from simulations.audit.two_worlds import two_worlds
 from simulations.audit.workbench import Bench, give_memory_back, named, reference_bench
+from simulations.processes import processes
 from simulations.report.document import DatasetRecord
 
 TOY_FEATURES, TOY_CLIENTS = 6, 5
@@ -75,6 +76,7 @@ def audit(
     *,
     plan: SignedPlan | None = None,
     run: FinishedRun | None = None,
+    jobs: int = 1,
 ) -> Audit:
     """Run everything that was asked for.
 
@@ -86,13 +88,55 @@ def audit(
         run: a finished run, whose own totals and model are attacked in place of rehearsed ones; messages are
             rehearsed in its mode and at its cohort's size. The data set then has the rows of one owner: those of
             training are in the run, those of testing are not.
+        jobs: how many parts are played at the same time, in processes of their own where that is more than one; what
+            is found follows from seeds and names in the same way.
 
     Raises:
         UsageError: more clients and rows than the data have, more columns than there is memory for, or a plan that is
             about another audit.
         FederationError, analytic.errors.AnalyticError, secagg.errors.SecureSumError: as their packages say.
     """
-    started, settings = time.perf_counter(), settings.spelled_out(dataset)
+    started = time.perf_counter()
+    rehearsal = _prepared(dataset, settings, run, tick=tick, plan=plan)
+    if jobs == 1:
+        rehearsal.run(lambda parts: map(rehearsal.played, parts))
+    else:
+        with processes(jobs, _begin_worker, dataset, settings, run, what="a part of the audit") as submit:
+
+            def played(parts: Sequence[Part]) -> Iterator[Found]:
+                for part, found in [(part, submit(_played_in_worker, part)) for part in parts]:
+                    tick(str(part))
+                    yield found.result()
+
+            rehearsal.run(played)
+    report = rehearsal.report
+    report.limitations += (*absent_modes(rehearsal.settings), *LIMITATIONS)
+    report.seconds = round(time.perf_counter() - started, 1)
+    return report
+
+
+_HELD: list[_Rehearsal] = []
+"""In a worker: the audit that its parts are of."""
+
+
+def _begin_worker(dataset: Dataset, settings: AuditSettings, run: FinishedRun | None) -> None:
+    _HELD.append(_prepared(dataset, settings, run))
+
+
+def _played_in_worker(part: Part) -> Found:
+    return _HELD[0].played(part)
+
+
+def _prepared(
+    dataset: Dataset,
+    settings: AuditSettings,
+    run: FinishedRun | None,
+    *,
+    tick: Tick = lambda what: None,
+    plan: SignedPlan | None = None,
+) -> _Rehearsal:
+    """Check what was asked for, and make what every part needs: rows, learner and an empty report."""
+    settings = settings.spelled_out(dataset)
     rehearsed = settings.sized(dataset)
     if run is not None:
         rehearsed = with_others(dataset)
@@ -139,20 +183,16 @@ def audit(
         rule=settings.rule,
         attacks=tuple(map(AttackRecord.model_validate, attacks)),
     )
-    clear = replace(bench, sessions=enough)
-    _Rehearsal(
+    return _Rehearsal(
         report=report,
         bench=bench,
-        clear=clear,
+        clear=replace(bench, sessions=enough),
         attacks=attacks,
         settings=settings,
         tick=tick,
         own=dataset,
         finished=run,
-    ).run()
-    report.limitations += (*absent_modes(settings), *LIMITATIONS)
-    report.seconds = round(time.perf_counter() - started, 1)
-    return report
+    )
 
 
 def _as_in(run: FinishedRun, dataset: Dataset, settings: AuditSettings) -> AuditSettings:
@@ -173,6 +213,34 @@ def _learner_settings(
         max_rows=max(max_rows, len(dataset.x_test)),
         max_clients=max(settings.clients, *settings.cohorts, 100),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an audit that needs no other: all messages of a mode, all attacks on a total, a control.
+
+    Args:
+        kind: messages, seen, own totals, noise or positive control.
+        name: of a mode, a column or an attack; or epsilon.
+    """
+
+    kind: str
+    name: Any = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a part found: lists of a report, and of a positive control whether the attack won."""
+
+    report: Audit
+    works: bool
+
+
+FOUND = ("exposures", "results", "checks", "two_worlds", "failures", "limitations")
+SAID_ONCE = ("exposures", "limitations")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -199,17 +267,19 @@ class _Rehearsal:
     own: Dataset
     finished: FinishedRun | None = None
 
-    def run(self) -> None:
-        """Attack messages, then totals and models, then make sure that the attacks work, test the noise, and decide."""
-        for mode in self.settings.tried_modes:
-            self._messages(mode)
-            self.bench.forget(mode)
-        for column, rule in self._columns():
-            self._seen(column, rule)
-        self._of_own_totals()
-        working = self._working()
-        for epsilon in self.settings.tried_epsilon:
-            self._two_worlds(epsilon)
+    def run(self, played: Callable[[Sequence[Part]], Iterable[Found]]) -> None:
+        """Attack messages, totals and models, test the noise, make sure that the attacks work, and decide.
+
+        Args:
+            played: plays parts, here or elsewhere, and returns what each found, in their order.
+        """
+        for found in played(self._parts()):
+            self._take(found.report)
+        working = self._working_in_the_clear()
+        controls = [Part("positive control", name) for name in self._deciding() if not working.get(name)]
+        for part, found in zip(controls, played(controls), strict=True):
+            self._take(found.report)
+            working[part.name] = found.works
         self.report.results = decided(self.report.results, self.report.rule, working)
         self.report.attacks = tuple(
             one.model_copy(update={"works": working.get(one.name)}) for one in self.report.attacks
@@ -220,6 +290,39 @@ class _Rehearsal:
             for one in self.report.results
             if one.columns and one.rule is Rule.MAY_BE_SEEN
         )
+
+    def _parts(self) -> list[Part]:
+        messages = [Part("messages", mode.name) for mode in self.settings.tried_modes]
+        columns = [Part("seen", column.name) for column, _ in self._columns()]
+        noise = [Part("noise", epsilon) for epsilon in self.settings.tried_epsilon]
+        return [*messages, *columns, Part("own totals"), *noise]
+
+    def played(self, part: Part) -> Found:
+        """Play one part on a report of its own."""
+        own = replace(self, report=self.report.model_copy(update={name: [] for name in FOUND}))
+        works = own._play(part)
+        return Found(own.report, works)
+
+    def _play(self, part: Part) -> bool:
+        if part.kind == "messages":
+            mode = next(mode for mode in self.settings.tried_modes if mode.name == part.name)
+            self._messages(mode)
+            self.bench.forget(mode)
+        elif part.kind == "seen":
+            self._seen(*next(one for one in self._columns() if one[0].name == part.name))
+        elif part.kind == "own totals":
+            self._of_own_totals()
+        elif part.kind == "noise":
+            self._two_worlds(part.name)
+        else:
+            return self._wins(next(attack for attack in self.attacks if attack.name == part.name))
+        return False
+
+    def _take(self, found: Audit) -> None:
+        """Add what a part found, and what several parts say once."""
+        for name in FOUND:
+            known = getattr(self.report, name)
+            known += [one for one in getattr(found, name) if name not in SAID_ONCE or one not in known]
 
     def _fail(self, what: str, error: Exception) -> None:
         """Note that a part of the audit failed, in words that hold no row: of errors of other code their kind alone."""
@@ -319,28 +422,28 @@ class _Rehearsal:
                 play = partial(attack.play, self.bench.named(attack.name), None, self.settings.trials)
                 self._add(attack, _rule_of(expectation, None), exposure, play)
 
-    def _working(self) -> dict[str, bool]:
-        """Return whether each attack that decides something wins where nothing protects.
+    def _working_in_the_clear(self) -> dict[str, bool]:
+        """Return whether attacks won over messages in the clear."""
+        results = self.report.results
+        return {one.attack: one.score.leaked for one in results if one.rule is Rule.CONTROL and one.score}
 
-        That is, over messages in the clear; or else over reference rows, of which every attack wins something: whether
-        one wins on the owner's rows depends on these, and shows in its results.
-        """
-        working = {
-            one.attack: one.score.leaked for one in self.report.results if one.rule is Rule.CONTROL and one.score
-        }
+    def _deciding(self) -> list[str]:
+        """Return the attacks that decide something, each of which must win where nothing protects."""
         deciding = {one.attack for one in self.report.results if one.rule in (Rule.MUST_HIDE, Rule.MAY_BE_SEEN)}
-        reference = reference_bench()
-        for attack in self.attacks:
-            if attack.name not in deciding or working.get(attack.name):
-                continue
-            self._begin(f"positive control: {attack.name}")
-            try:
-                control = self._control(attack, reference.named(attack.name))
-            except (NotTriedError, *FAILURES) as error:
-                self._fail(f"positive control of {attack.name}", error)
-                control = None
-            working[attack.name] = control is not None and control.leaked
-        return working
+        return [attack.name for attack in self.attacks if attack.name in deciding]
+
+    def _wins(self, attack: Attack) -> bool:
+        """Whether an attack wins over reference rows, of which every attack wins something.
+
+        Whether one wins on the owner's rows depends on these, and shows in its results.
+        """
+        self._begin(f"positive control: {attack.name}")
+        try:
+            control = self._control(attack, reference_bench().named(attack.name))
+        except (NotTriedError, *FAILURES) as error:
+            self._fail(f"positive control of {attack.name}", error)
+            return False
+        return control is not None and control.leaked
 
     def _control(self, attack: Attack, bench: Bench) -> Score | None:
         """Attack where nothing protects: the attack's own control, messages in the clear, or a total of two clients."""

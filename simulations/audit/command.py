@@ -61,7 +61,7 @@ def run(options: AuditOptions) -> int:
             if not console.is_terminal and (passed := time.monotonic() - started) > SILENT_SECONDS:
                 console.print(f"audit, after {passed:.0f} s: {what}")
 
-        report = audit(dataset, settings, tell, plan=plan, run=finished)
+        report = audit(dataset, settings, tell, plan=plan, run=finished, jobs=output.jobs)
     try:
         if json_file:
             json_file.write(signed_report(report.to_document(), identity) if identity else report.to_json())

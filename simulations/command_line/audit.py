@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from analytic_secagg.console.arguments import file
+from analytic_secagg.console.arguments import count, file
 from analytic_secagg.console.declaration import Command, option, part
 from analytic_secagg.console.output_files import refuse_same_file
 from analytic_secagg.errors import UsageError
@@ -36,6 +36,13 @@ class OutputOptions:
         file,
         default=None,
         metavar="FILE.md",
+    )
+    jobs: int = option(
+        "parts that are played at the same time, each in a process of its own: more than one fills the cores and takes "
+        "the memory of as many",
+        count,
+        default=1,
+        metavar="N",
     )
 
     def __post_init__(self) -> None:
@@ -81,7 +88,7 @@ COMMAND = Command(
       stricter limits than the standard ones for what totals and models may show
   analytic-secagg audit --attacks uniformity,class_means --modes masked
       two attacks on one mode, in seconds
-  analytic-secagg audit --thorough --html report.html
+  analytic-secagg audit --thorough --jobs 4 --html report.html
       every mode, and three times as many runs for the noise: minutes
   analytic-secagg audit --plan plan.json --sign auditor.key --json audit.json
       a signed report, by which a dossier decides

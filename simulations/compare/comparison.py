@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from typing import Any, Literal
 
 import numpy as np
@@ -34,6 +30,7 @@ from simulations.compare.privacy import Budgets, budgets, statement
 from simulations.compare.record import RunRecord
 from simulations.compare.run import Run
 from simulations.compare.tuning import Task
+from simulations.processes import processes
 from simulations.report.document import DatasetRecord, Natural, NotNegative, Record, computed, versions
 
 
@@ -214,21 +211,13 @@ def _executed(
                 record = execute(run, dataset, pooled, tick=progress.tick)
             yield record
         return
-    with ProcessPoolExecutor(min(jobs, len(runs)), get_context("spawn"), _begin_worker, (pooled,)) as workers:
-        found = [workers.submit(_execute_in_worker, run) for run in runs]
-        try:
-            for run, future in zip(runs, found, strict=True):
-                progress.start(run.title, 0)
-                with _named(run, of=len(runs)):
-                    record = future.result()
-                yield record
-        except BrokenProcessPool as error:
-            raise FederationError(
-                f"the system ended the process of a run ({run.title} or one beside it), as it does where memory is "
-                f"short: train fewer than {jobs} runs at a time"
-            ) from error
-        finally:
-            workers.shutdown(cancel_futures=True)
+    with processes(min(jobs, len(runs)), _begin_worker, pooled, what="a run") as submit:
+        found = [submit(_execute_in_worker, run) for run in runs]
+        for run, future in zip(runs, found, strict=True):
+            progress.start(run.title, 0)
+            with _named(run, of=len(runs)):
+                record = future.result()
+            yield record
 
 
 @contextmanager
@@ -247,7 +236,6 @@ _HELD: list[Pooled] = []
 
 
 def _begin_worker(pooled: Pooled) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a Ctrl-C reaches every process, and one of them says so
     _HELD.append(pooled)
 
 

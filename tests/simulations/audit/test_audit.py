@@ -221,6 +221,13 @@ def audited(digits: Dataset, names: list[str], **changes: Any) -> list[Result]:
     return audit(digits, settings(attacks=choose_attacks(names), **changes)).results
 
 
+def test_processes_find_the_same(digits: Dataset) -> None:
+    alone, together = (audit(digits, settings(modes=choose_modes(["plain"])), jobs=jobs) for jobs in (1, 2))
+    for part in ("attacks", "exposures", "results", "checks", "failures", "limitations"):
+        assert getattr(alone, part) == getattr(together, part), part
+    assert {one.rule for one in alone.results} == {Rule.CONTROL, Rule.MAY_BE_SEEN}
+
+
 def test_too_many_clients_for_the_data_are_said_and_not_hidden(digits: Dataset) -> None:
     found = audit(digits, settings(attacks=choose_attacks(["lone_rows"]), clients=3, cohorts=(5000,)))
     assert any(item.startswith("total of 5000 clients: ") for item in found.limitations)
