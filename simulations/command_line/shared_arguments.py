@@ -191,8 +191,8 @@ def guessed(place: Path, target: str, sites: str | None = None) -> Dataset:
     ]
     if any(": left out, " in note for note in found.notes):
         kinds.append(
-            f"to take a column that is left out, correct the two files of analytic-secagg schema draft {shlex.quote(str(place))} "
-            f"--target {shlex.quote(target)}, and give them with --columns and --reading"
+            "to take a column that is left out, correct the two files of analytic-secagg schema draft "
+            f"{shlex.quote(str(place))} --target {shlex.quote(target)}, and give them with --columns and --reading"
         )
     data = own_split(
         place.stem,

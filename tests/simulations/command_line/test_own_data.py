@@ -190,3 +190,10 @@ def test_a_column_that_is_left_out_can_be_taken(tmp_path: Path, capsys: pytest.C
         reading.write_text(f'[client.reading.columns.crp]\nrecode = {{ "<5" = "{number}" }}\n')
         assert main([*asked, "--clients", "3", "--partition", "iid"]) == code
     assert "recodes to '2,5', which the schema does not have; recode to a number" in capsys.readouterr().err
+
+
+def test_classes_of_many_digits_stay_apart_and_are_told_from_amounts(tmp_path: Path) -> None:
+    rows = [[k % 7, 1234567 + k % 3] for k in range(60)]
+    data = guessed(table(tmp_path / "own.csv", ["age", "code"], rows), "code")
+    assert data.classes == ("1234567", "1234568", "1234569")
+    assert any("if they are amounts, take its categories away" in note for note in data.private_notes)
