@@ -242,7 +242,7 @@ class HistogramSpec:
     """The public shape of a sum of histograms: no client reveals its own.
 
     Args:
-        n_features: d.
+        n_features: d, columns of a row.
         grid: the public bins.
         max_rows: largest number of rows that all clients together may hold.
     """
@@ -345,8 +345,8 @@ class Grouping:
 
     Args:
         n_digits: d_q = E G.
-        group_size: G.
-        base: k.
+        group_size: G, digits of a group.
+        base: k, of the digits.
         seed: public seed of the shuffle.
 
     Raises:
@@ -374,7 +374,7 @@ class Grouping:
 
     @property
     def n_groups(self) -> int:
-        """E."""
+        """E, how many groups."""
         return self.n_digits // self.group_size
 
     @property
