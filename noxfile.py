@@ -6,7 +6,7 @@ PYTHONS = ["3.11", "3.12", "3.13"]
 THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 SHORT = (
-    "tests/test_architecture.py::test_sums_and_closed_forms_load_without_posix",
+    "tests/test_architecture.py::test_the_library_and_compare_run_without_posix",
     "tests/secagg/test_vectors.py",
     "tests/secagg/test_layout.py",
     "tests/secagg/test_one_call.py",

@@ -102,7 +102,7 @@ class AFL:
     the RI process (eq. 16) is removed exactly, for any gamma and K.
 
     Args:
-        n_features: d.
+        n_features: d, columns of a row.
         n_targets: c: classes, or columns of real targets.
         feature_format: fixed-point format of the features.
         target_format: ``LABELS`` for class labels, else the format of real targets.
@@ -525,7 +525,7 @@ def ri_taken_off(total: Total, survivors: int, *, units: int, max_clients: int) 
 
     Args:
         total: statistics or counts.
-        survivors: K.
+        survivors: K, how many.
         units: gamma in units of the Gram.
         max_clients: for how many clients the layout had room.
 

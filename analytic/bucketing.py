@@ -292,8 +292,8 @@ class Grouping:
 
     Args:
         n_digits: d_q = E G.
-        group_size: G.
-        base: k.
+        group_size: G, digits of a group.
+        base: k, of the digits.
         seed: public seed of the shuffle.
 
     Raises:
@@ -321,7 +321,7 @@ class Grouping:
 
     @property
     def n_groups(self) -> int:
-        """E."""
+        """E, how many groups."""
         return self.n_digits // self.group_size
 
     @property

@@ -66,8 +66,8 @@ class CountSpec:
     """The public shape of a sum of counts: how often two groups' values, and a value and a class, meet in a row.
 
     Args:
-        n_groups: E.
-        n_values: V.
+        n_groups: E, how many groups.
+        n_values: V, values of a group.
         n_classes: c: classes, or columns of real targets.
         max_rows: largest number of rows that all clients together may hold.
         diagonal_allowance: largest total added to the Gram's diagonal (the RI process).
@@ -236,7 +236,7 @@ class Counts:
     They are kept as the one vector that is summed, since at E V = 8192 a square int64 Gram is another 512 MiB.
 
     Args:
-        n_cells: D.
+        n_cells: D, rows of Phi^T Phi.
         vector: upper triangle of Phi^T Phi by rows, Phi^T Y by rows, the count; int64.
     """
 

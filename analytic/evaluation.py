@@ -340,7 +340,7 @@ class ScoreEvaluation(Evaluation[S]):
     bounded loosely, the calibration says nothing, and the recall of classes is what it is.
 
     Args:
-        n_classes: c.
+        n_classes: c, how many classes.
         n_bins: bins of scores; more bins bound the AUC more closely and cost 2 c + 3 entries each.
         low, high: between which scores are told apart.
 
@@ -547,7 +547,7 @@ class RegressionEvaluation(Evaluation[RegressionReport]):
     """Judge a regression: R2, mean absolute and squared error, and the error by the size of the target.
 
     Args:
-        n_targets: c.
+        n_targets: c, columns of targets.
         target_format: of the targets; a row outside it is refused.
         residual_format: of y - prediction; None takes the targets' with one integer bit more, signed.
         n_bins: bins of the targets' range.

@@ -60,7 +60,7 @@ class FedHiP(AFL):
     no noise covers. Clients that get the total know their own shares of its noise: noise without a colluder is refused.
 
     Args:
-        n_features: d.
+        n_features: d, columns of a row.
         n_targets: c: classes, or columns of real targets.
         feature_format: fixed-point format of the features.
         target_format: ``LABELS`` for class labels, else the format of real targets.

@@ -150,12 +150,12 @@ class Pipeline:
 
     @property
     def n_features(self) -> int:
-        """D."""
+        """D, columns of a row."""
         return int(self.head.n_features)
 
     @property
     def n_targets(self) -> int:
-        """C."""
+        """C, columns of the targets."""
         return int(self.head.n_targets)
 
     @property

@@ -390,7 +390,7 @@ class MeanSpec:
     """The public shape of the sum: the rows' entries, then L // 3 for each row.
 
     Args:
-        n_features: d.
+        n_features: d, columns of a row.
         limit: L, the largest norm of a row in lattice units.
         row_format: the lattice.
         max_rows: largest number of rows that all clients together may hold.

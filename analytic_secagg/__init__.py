@@ -1,4 +1,4 @@
-"""Learners and privacy modes put together, for who deploys them."""
+"""Learners under privacy modes, in one process and in deployments."""
 
 import importlib
 from typing import TYPE_CHECKING

@@ -123,7 +123,7 @@ def measure_session(mode: str, n_clients: int, n_features: int) -> dict[str, flo
         "server_seconds": run.server_seconds,
         "client_seconds": statistics.median(run.traffic[party].seconds for party in cohort.clients),
         "bytes_up": statistics.median(run.traffic[party].bytes_up for party in cohort.clients),
-        "peak_bytes": peak_rss_bytes(),
+        "peak_bytes": peak_rss_bytes() or float("nan"),
         "vector_bytes": cohort.shared.nbytes,
     }
 

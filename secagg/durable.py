@@ -5,6 +5,7 @@ Call in order: ``DurableClient(store, key, session)``, ``start``, ``receive`` fo
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
@@ -123,9 +124,16 @@ def locked(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
     Args:
         path: of a local disk of a POSIX system.
         flags: of ``os.open``.
-    """
-    import fcntl  # POSIX alone; a store of one's own needs none of it
 
+    Raises:
+        OSError: the file cannot be opened, or the system is not POSIX.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        raise OSError(
+            errno.ENOSYS, "files are locked by flock, which only POSIX systems have; elsewhere use a store of your own"
+        ) from None
     descriptor = os.open(path, flags)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

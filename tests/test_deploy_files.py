@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from importlib.util import find_spec
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from support.extras import needs
+
+from analytic_secagg.__main__ import SECTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTAINER = (ROOT / "deploy" / "Containerfile").read_text(encoding="utf-8")
@@ -43,3 +46,11 @@ def test_a_service_starts_a_command_of_the_how_to(name: str) -> None:
         assert re.search(rf"{flag.split('=')[0]}\b", HOW_TO), flag
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
+
+
+def test_every_command_of_the_files_exists() -> None:
+    services = needs("yaml").safe_load(COMPOSE)["services"].values()
+    checks = [service["healthcheck"]["test"] for service in services if "healthcheck" in service]
+    started = [json.loads(match) for match in re.findall(r"^CMD (\[.*\])$", CONTAINER, re.MULTILINE)]
+    named = [words[words.index("analytic_secagg") + 1] for words in [*checks, *started]]
+    assert {"doctor", "health"} <= set(named) <= {command.name for section in SECTIONS.values() for command in section}

@@ -94,6 +94,12 @@ def test_public_names_are_in_the_reference(site: Path) -> None:
         assert len(anchors) == len(meanings), f"{name} is in the reference {len(anchors)} times: {anchors}"
 
 
+def test_no_letter_of_a_docstring_becomes_a_list(site: Path) -> None:
+    """A parameter that is described as "d." alone is item d of a list to docutils."""
+    for page in (site / "reference" / "api").glob("*.html"):
+        assert not re.search(r'<ol class="(lower|upper)(alpha|roman)', page.read_text(encoding="utf-8")), page.name
+
+
 def test_schemas_are_on_the_site(site: Path) -> None:
     schemas = _words(site / "reference" / "json-schemas.html")
     assert "analytic-secagg/compare" in schemas

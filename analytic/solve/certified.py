@@ -304,7 +304,7 @@ class Problem:
     """A system as ``refined`` solves it: W = expand(Z), and R = H - image(expand(Z)).
 
     Args:
-        right: H.
+        right: H, the right side.
         step_bits: the width of digits of a step.
         expand: from what is solved for to the weights, exactly.
         image: from weights to what H is compared with, exactly.

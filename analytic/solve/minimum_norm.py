@@ -374,8 +374,8 @@ def minimum_norm(matrix: Digits, right: Digits, columns: NDArray[np.intp], *, ex
 
     Args:
         matrix: A, symmetric, of the rank that ``columns`` says.
-        right: H.
-        columns: S.
+        right: H, the right side.
+        columns: S, the chosen columns.
         exponent: of the unit of the weights.
 
     Raises:

@@ -15,7 +15,7 @@ from analytic_secagg.datasets import BUNDLED
 class DemoOptions:
     """Options of the command ``demo``."""
 
-    sites: int = option("sites with rows", partial(whole, at_least=MIN_SITES, at_most=20), default=5, metavar="N")
+    clients: int = option("sites with rows", partial(whole, at_least=MIN_SITES, at_most=20), default=5, metavar="N")
     dataset: str = option("whose rows", default="breast_cancer", choices=tuple(BUNDLED))
     epsilon: float = option(
         "privacy cost of one run, of a budget for two runs; 0 for exact totals",

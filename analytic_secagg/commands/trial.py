@@ -27,8 +27,8 @@ class FolderOptions:
 class TrialOptions(FolderOptions):
     """Options of every engine's command ``trial``."""
 
-    sites: int | None = option(
-        "clients", partial(whole, at_least=MIN_SITES), default=None, metavar="N", shown="5, or as many as tables"
+    clients: int | None = option(
+        "how many sites", partial(whole, at_least=MIN_SITES), default=None, metavar="N", shown="5, or as many as tables"
     )
     helpers: int = option("committee helpers", natural, default=2, metavar="N")
     dataset: str = option("whose rows", default="digits", choices=tuple(BUNDLED))
@@ -53,10 +53,10 @@ class TrialOptions(FolderOptions):
     def __post_init__(self) -> None:
         if bool(self.data) != (self.columns is not None) or (self.reading and not self.data):
             raise UsageError("--data needs --columns, the table's schema, and --reading goes with both; give all")
-        if len(self.data) > 1 and (len(self.data) < MIN_SITES or self.sites not in (None, len(self.data))):
+        if len(self.data) > 1 and (len(self.data) < MIN_SITES or self.clients not in (None, len(self.data))):
             raise UsageError(
                 f"a trial has at least {MIN_SITES} sites, and as many as tables where --data is given several times, "
-                f"not {len(self.data)}" + (f" tables and --sites {self.sites}" if self.sites else "")
+                f"not {len(self.data)}" + (f" tables and --clients {self.clients}" if self.clients else "")
             )
 
     def made_of(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class TrialOptions(FolderOptions):
         """
         from analytic_secagg.site.source import pooled, site_tables, sourced  # here, since help needs no reader
 
-        tables, n_sites = [], self.sites or max(5, len(self.data))
+        tables, n_sites = [], self.clients or max(5, len(self.data))
         if len(self.data) > 1 and self.columns is not None:
             tables = site_tables(self.data, self.columns, self.reading)
             n_sites, dataset = len(tables), pooled(tables)

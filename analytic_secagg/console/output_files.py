@@ -57,7 +57,10 @@ class OutputFile:
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(self.path)
-            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                folder = os.open(self.path.parent, os.O_RDONLY)
+            except PermissionError:  # Windows opens no folder
+                return
             try:
                 os.fsync(folder)  # else a power cut may bring back what was there before
             finally:

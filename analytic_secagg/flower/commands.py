@@ -83,7 +83,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         examples="""examples:
   analytic-secagg flower trial trial
       five sites with the digits data set; two of them are helpers too, one is the key holder
-  analytic-secagg flower trial small --sites 4 --helpers 0 --dataset breast_cancer --address 127.0.0.1:9000
+  analytic-secagg flower trial small --clients 4 --helpers 0 --dataset breast_cancer --address 127.0.0.1:9000
       four sites with other rows, no committee, and a SuperLink on another port
   analytic-secagg flower trial trial --data heart.csv --columns columns.toml --reading reading.toml
       five sites with the rows of a table; the command schema drafts the other two files

@@ -52,7 +52,7 @@ def make_trial(folder: Path, dataset: Dataset, options: DemoOptions) -> Trial:
     trial = Trial.create(
         folder,
         dataset,
-        n_sites=options.sites,
+        n_sites=options.clients,
         n_helpers=N_HELPERS,
         are_helpers_apart=True,
         of_clients=private if options.epsilon else "",
@@ -83,7 +83,7 @@ def _leading_to(address: str, folder: Path) -> str:
 def run(options: DemoOptions) -> int:
     """Show a federation until it is stopped; the exit code."""
     with suppress(KeyboardInterrupt), demonstration(options) as shown, _page(shown, options.port) as page:
-        print(f"{options.sites} sites, {N_HELPERS} helpers and a server run; open {page.address}", flush=True)
+        print(f"{options.clients} sites, {N_HELPERS} helpers and a server run; open {page.address}", flush=True)
         print("Ctrl-C ends all of them", flush=True)
         if not options.no_browser:
             webbrowser.open(_leading_to(page.address, shown.folder.parent))

@@ -74,7 +74,7 @@ COMMANDS: tuple[Command[Any], ...] = (
         examples="""examples:
   analytic-secagg nvflare trial trial
       five sites with the digits data set; two of them are helpers too, one is the key holder
-  analytic-secagg nvflare trial small --sites 4 --helpers 0 --dataset breast_cancer --port 9002
+  analytic-secagg nvflare trial small --clients 4 --helpers 0 --dataset breast_cancer --port 9002
       four sites with other rows, no committee, and a server on another port
 """,
         options=NVFlareTrialOptions,

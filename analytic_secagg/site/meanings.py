@@ -180,8 +180,9 @@ class Meanings:
                     known = Reading().number(meant)
             if known is None:
                 raise DataError(
-                    f"{section_of(name)} recodes to a text that the schema does not have; recode to one "
-                    f"of {', '.join(texts) or 'its numbers, with a decimal point'}"
+                    f"{section_of(name)} recodes to {meant!r}, which the schema does not have; recode to "
+                    + (f"one of {', '.join(texts)}" if texts else "a number with a decimal point, such as 0.25")
+                    + ", and list what stands for a missing value in missing = [...]"
                 )
             number = self._parsed(text)
             if spelt.setdefault(loose(text) if number is None else number, known) not in (known,):  # NaN is itself

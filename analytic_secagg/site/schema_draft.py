@@ -360,7 +360,7 @@ class _Drafted:
     def categories(self) -> list[str]:
         """The texts that differ by more than their spelling, each in its most frequent one."""
         found: dict[str, str] = {}
-        texts = self.texts + Counter(f"{number:g}" for number in self.numbers)
+        texts = self.texts + Counter(f"{number:.15g}" for number in self.numbers)
         for text, _ in texts.most_common():
             found.setdefault(loose(text), text)
         return sorted(found.values())
@@ -441,7 +441,7 @@ class _Drafted:
     @property
     def _spelt(self) -> Counter[str]:
         """How many rows have each value, whatever its spelling."""
-        return Counter(map(loose, self.texts.elements())) + Counter(loose(f"{one:g}") for one in self.numbers)
+        return Counter(map(loose, self.texts.elements())) + Counter(loose(f"{one:.15g}") for one in self.numbers)
 
     def schema(self) -> Iterator[str]:
         """Yield the lines of the schema."""
@@ -484,6 +484,8 @@ class _Drafted:
         are_numbers = self.texts and all(map(is_number, self.categories))
         if self.kind == "categories" and are_numbers and not any(map(_RANGE.search, self.categories)):
             yield f"{self.name}: numbers in several spellings, taken for categories; correct the marks, or the file"
+        if self.kind == "categories" and not self.texts and len({*self.numbers}) > 2:
+            yield f"{self.name}: whole numbers, taken for classes; if they are amounts, take its categories away"
         if self.kind == "categories" and len(self.categories) > 2 and {*map(loose, self.categories)} <= TRUTHS:
             yield f"{self.name}: several words for yes and no, taken for a category each; recode all of them to two"
         if self.kind == "categories" and "broken" in of_categories(self.name, self.categories):

@@ -181,7 +181,7 @@ def of_numbers(name: str, texts: Sequence[str], reading: Reading, *, has_marks: 
         "truths": f'they are words for yes and no: state recode = {{ ... = "1", ... = "0" }} {column}',
         "underscores": "they have underscores between digits: correct them in the table",
         "bounds": f"they are bounds as laboratories write them (less than, more than): agree with all sites what one "
-        f"counts as, and state recode = {{...}} {column}",
+        f'counts as, and state recode = {{ "<0.1" = "0.05" }} {column}',
         "dates": "they are dates or times: turn them into numbers that all sites mean alike (days since a visit, say); "
         "where a spreadsheet made dates of numbers, correct the export",
         "infinite": "they are infinite or beyond what a number holds: correct them, or state them among missing "

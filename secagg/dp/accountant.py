@@ -242,7 +242,7 @@ def _smallest_epsilon(
         start: where the search begins; the curve alone is not below ``delta`` before it.
         most: where it ends.
         ratio: Lambda.
-        tail: T.
+        tail: T, the tail's mass.
         delta: what may be reached.
     """
 

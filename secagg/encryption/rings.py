@@ -27,7 +27,7 @@ class Ring:
     """The ring Z[X] / (X^n + 1) and the modulus q of ciphertexts.
 
     Args:
-        degree: n.
+        degree: n, of the ring's polynomials.
         prime_bits: sizes in bits of the primes whose product q is the modulus of ciphertexts; multiples of 4.
 
     Raises:

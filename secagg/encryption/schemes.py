@@ -304,7 +304,7 @@ def transform_error(*, degree: int, slot_load: int) -> float:
     is at most sqrt(n) times the largest, and the largest error is at most its 2-norm.
 
     Args:
-        degree: n.
+        degree: n, of the ring's polynomials.
         slot_load: number of clients times the largest |slot| of one client; at least the largest |sum|.
     """
     return 2 * slot_load * math.sqrt(degree) * (math.log2(degree) + 2) * _TRANSFORM_ERROR

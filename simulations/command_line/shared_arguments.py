@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -188,6 +189,11 @@ def guessed(place: Path, target: str, sites: str | None = None) -> Dataset:
         f"{target} is taken for " + (f"classes: {', '.join(schema.classes)}" if schema.classes else "a real target"),
         f"features are {', '.join(schema.features)}",
     ]
+    if any(": left out, " in note for note in found.notes):
+        kinds.append(
+            "to take a column that is left out, correct the two files of analytic-secagg schema draft "
+            f"{shlex.quote(str(place))} --target {shlex.quote(target)}, and give them with --columns and --reading"
+        )
     data = own_split(
         place.stem,
         rows.features,

@@ -195,7 +195,7 @@ def trained(
         rows: with the column of ones, shape (n, d + 1).
         labels: shape (n,).
         own: the settings.
-        n_classes: c.
+        n_classes: c, how many classes.
         multiplier: standard deviation of a step's noise over the clip.
         rng: draws batches and the simulated noise.
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import resource
 import sys
 from pathlib import Path
 
@@ -18,11 +17,15 @@ def forget_peak() -> None:
         _CLEAR_REFS.write_text("5")
 
 
-def peak_rss_bytes() -> int:
-    """Largest resident memory of this process since ``forget_peak``, all that it holds included."""
+def peak_rss_bytes() -> int | None:
+    """Return the largest resident memory of this process since ``forget_peak``; None where the system does not say."""
     with contextlib.suppress(OSError):
         match = re.search(r"^VmHWM:\s+(\d+) kB$", _STATUS.read_text(), flags=re.MULTILINE)
         if match is not None:
             return int(match[1]) * 1024
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -313,7 +313,7 @@ def _attacks(number: int) -> str:
 
 def _whose_limits(audit: Audit) -> str:
     is_own = dict(audit.rule.limits) != STANDARD_RULE["limits"]
-    return "limits that its owner stated" if is_own else "limits of this program, since nobody stated others"
+    return "limits that its owner stated" if is_own else "limits of this program, since nobody stated others (--limit)"
 
 
 def _lower(title: str) -> str:

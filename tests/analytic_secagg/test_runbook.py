@@ -207,9 +207,9 @@ def test_set_up_commands_can_be_given_again(tmp_path: Path, capsys: pytest.Captu
     once = [
         (main, ["identity", str(tmp_path / "own.key")]),
         (main, ["ledger", str(path)]),
-        (flower, ["trial", str(tmp_path / "flower"), "--sites", "4", "--helpers", "0", "--dataset", "iris"]),
+        (flower, ["trial", str(tmp_path / "flower"), "--clients", "4", "--helpers", "0", "--dataset", "iris"]),
         (flower, ["app", str(tmp_path / "app")]),
-        (nvflare, ["trial", str(tmp_path / "nvflare"), "--sites", "4", "--helpers", "0", "--dataset", "iris"]),
+        (nvflare, ["trial", str(tmp_path / "nvflare"), "--clients", "4", "--helpers", "0", "--dataset", "iris"]),
         (nvflare, ["job", str(tmp_path / "job"), 'mode="masked"']),
     ]
     for run, words in once:

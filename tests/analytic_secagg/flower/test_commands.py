@@ -61,9 +61,9 @@ def test_every_help_has_examples_that_parse(command: object, capsys: pytest.Capt
         ([], "error: needs a command, such as python -m analytic_secagg flower trial trial"),
         (["trail"], "did you mean trial?"),
         (["trial"], "Missing argument 'FOLDER'; see python -m analytic_secagg flower trial --help"),
-        (["trial", "new", "--sites", "0"], "Invalid value for '--sites': needs a whole number of at least 4, not '0'"),
-        (["trial", "new", "--sites", "4", "--helpers", "5"], "no more helpers than sites, not 4 sites and 5 helpers"),
-        (["trial", "new", "--site", "4"], "did you mean --sites?"),
+        (["trial", "new", "--clients", "0"], "for '--clients': needs a whole number of at least 4, not '0'"),
+        (["trial", "new", "--clients", "4", "--helpers", "5"], "no more helpers than sites, not 4 sites and 5 helpers"),
+        (["trial", "new", "--client", "4"], "did you mean --clients?"),
         (["trial", "new", "--address", "10.0.0.1:80"], "127.0.0.1:PORT or localhost:PORT, not '10.0.0.1:80'"),
         (["trial", "trial"], "trial must be a new folder and exists already; name another"),
         (["app", "trial"], "trial must be a new folder and exists already; name another"),
@@ -190,7 +190,7 @@ def test_a_trial_of_the_smallest_size_rehearses_as_it_is(
 ) -> None:
     pytest.importorskip("flwr", reason=NEEDS_FLOWER)
     folder = str(tmp_path / "trial")
-    assert main(["trial", folder, "--sites", "4", "--helpers", "0", "--dataset", dataset]) == 0
+    assert main(["trial", folder, "--clients", "4", "--helpers", "0", "--dataset", dataset]) == 0
     for settings in ("", 'mode="bfv"'):
         assert main(["rehearse", folder, settings]) == 0
     assert "the model is in" in capsys.readouterr().out
@@ -319,7 +319,7 @@ def test_each_site_of_a_trial_reads_a_table_of_its_own(tmp_path: Path, capsys: p
     [
         (2, [], "once for all tables or once for each in their order, not 2 times for 4"),
         (0, [], "a.csv looks separated by semicolons"),
-        (4, ["--sites", "5"], "not 4 tables and --sites 5"),
+        (4, ["--clients", "5"], "not 4 tables and --clients 5"),
         (4, ["--data", "rows.npz"], "for tables alone"),
     ],
 )

@@ -15,6 +15,7 @@ from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import REASONS, Refusal
 from analytic_secagg.site.key_files import write_secret
+from analytic_secagg.site.reading import Reading
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.trial import Trial
@@ -62,6 +63,24 @@ def test_the_files_of_the_page_are_read_as_they_stand(trial: Trial) -> None:
     assert (parties, site.policy.modes) == ((3, 101, 201), {"masked"})
     (trial.folder / "server" / "server.toml").write_text(toml_block('roster = "roster.toml"\nidentity'))
     assert ServerFile.read(trial.folder / "server" / "server.toml").output.name == "models"
+
+
+def test_the_first_site_file_reads_its_table_as_it_stands(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the table, the schema and the reading of the page about tables."""
+    folder = trial.folder / "site-1"
+    monkeypatch.chdir(folder)
+    tables = (ROOT / "docs" / "how-to" / "read-tables.md").read_text(encoding="utf-8")
+    for snippet in re.findall(r"^```python\n(.*?)^```", tables, re.DOTALL | re.MULTILINE)[:2]:
+        exec(snippet, {"Path": Path})
+    reading = Reading.read("site.toml")
+    deploy = (ROOT / "docs" / "how-to" / "deploy-with-flower.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^```toml\n(.*?)^```", deploy, re.DOTALL | re.MULTILINE)
+    (folder / "site.toml").write_text(text, encoding="utf-8")
+    site = SiteFile.read(folder / "site.toml")
+    assert site.client is not None
+    assert site.client.reading == reading
+    assert site.client.rows().features.tolist()[2] == [73, 1, 0, 6.75 * 38.67, 0, 0, 1]
+    assert (site.client.party, site.policy.modes, site.policy.min_survivors) == (1, {"masked"}, 4)
 
 
 def test_the_roster_of_the_page_has_its_form(tmp_path: Path) -> None:

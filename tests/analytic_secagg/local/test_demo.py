@@ -41,7 +41,7 @@ def page() -> Iterator[PageServer]:
         patch.setattr(command, "_page", lambda shown, port: opened.put(made := make(shown, port)) or made)
         patch.setattr("webbrowser.open", lambda address: visited.append(address))
         visited = list[str]()
-        demo = threading.Thread(target=lambda: ended.append(main(["demo", "--sites", "4", "--pace", "0"])))
+        demo = threading.Thread(target=lambda: ended.append(main(["demo", "--clients", "4", "--pace", "0"])))
         demo.start()
         server = opened.get(timeout=600)
         yield server

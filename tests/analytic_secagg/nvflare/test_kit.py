@@ -37,7 +37,7 @@ from analytic_secagg.site.errors import SiteFileError
 @pytest.fixture(scope="module")
 def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trial = tmp_path_factory.mktemp("kits") / "trial"
-    assert main(["trial", str(trial), "--sites", "4"]) == 0
+    assert main(["trial", str(trial), "--clients", "4"]) == 0
     provision = [BIN / "nvflare", "provision", "-p", "project.yml", "-w", "kits", "--force"]
     subprocess.run(provision, cwd=trial, capture_output=True, check=True, timeout=900)
     return trial / "kits" / "trial" / "prod_00"

@@ -302,7 +302,7 @@ def test_rosters_agree_by_their_fingerprint(trial: Trial, tmp_path: Path) -> Non
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """From an empty folder: keys for two roles, a checked roster and site, and the app."""
     pytest.importorskip("flwr", reason="needs the extra: pip install '.[flower]'")
-    assert main(["trial", str(tmp_path / "trial"), "--sites", "4", "--helpers", "1"]) == 0
+    assert main(["trial", str(tmp_path / "trial"), "--clients", "4", "--helpers", "1"]) == 0
     assert of_sites(["check-site", str(tmp_path / "trial" / "site-1" / "site.toml")]) == 0
     assert of_sites(["roster", str(tmp_path / "trial" / "server" / "roster.toml")]) == 0
     assert of_sites(["identity", str(tmp_path / "identity.key")]) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -173,3 +174,26 @@ def test_no_report_holds_a_value_that_a_guess_stumbled_over(tmp_path: Path, caps
     )
     assert "171.7" in capsys.readouterr().out
     assert not [file.name for file in files if "171.7" in file.read_text()]
+
+
+def test_a_column_that_is_left_out_can_be_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The note's own command writes both files; a bound recoded with a decimal comma is told from a number."""
+    rows = [[k % 7, "<5" if k % 9 == 0 else k / 10, "ab"[k % 2]] for k in range(60)]
+    path = table(tmp_path / "own rows.csv", ["age", "crp", "ill"], rows)
+    (said,) = (note for note in guessed(path, "ill").notes if note.startswith("to take a column that is left out"))
+    command = shlex.split(said.partition(" of analytic-secagg ")[2].partition(", and give")[0])
+    assert main([*command, "--into", str(tmp_path / "drafts")]) == 0
+    schema, reading = tmp_path / "drafts" / "columns.toml", tmp_path / "drafts" / "reading.toml"
+    schema.write_text(schema.read_text() + "\n[columns.crp]\n")
+    asked = ["compare", "--data", str(path), "--columns", str(schema), "--reading", str(reading), "--modes", "plain"]
+    for number, code in ("2,5", 2), ("2.5", 0):
+        reading.write_text(f'[client.reading.columns.crp]\nrecode = {{ "<5" = "{number}" }}\n')
+        assert main([*asked, "--clients", "3", "--partition", "iid"]) == code
+    assert "recodes to '2,5', which the schema does not have; recode to a number" in capsys.readouterr().err
+
+
+def test_classes_of_many_digits_stay_apart_and_are_told_from_amounts(tmp_path: Path) -> None:
+    rows = [[k % 7, 1234567 + k % 3] for k in range(60)]
+    data = guessed(table(tmp_path / "own.csv", ["age", "code"], rows), "code")
+    assert data.classes == ("1234567", "1234568", "1234569")
+    assert any("if they are amounts, take its categories away" in note for note in data.private_notes)
