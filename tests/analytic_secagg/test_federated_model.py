@@ -340,17 +340,6 @@ def test_two_sites_are_warned_of() -> None:
         federate(SITES, mode="plain")
 
 
-def test_a_printed_model_says_what_it_predicts_from_what() -> None:
-    rng = np.random.default_rng(0)
-    sites = {name: (rng.normal(size=(40, 3)), [f"ward {n % 8}" for n in range(40)]) for name in "ABC"}
-    assert repr(federate(sites)) == (
-        "FederatedModel(agreed-afl: 3 features, classes ward 0, ward 1, ward 2, ward 3, ward 4 and 3 more, "
-        "trained by 3 sites)"
-    )
-    targets = {name: (X, rng.normal(size=40)) for name, (X, _) in sites.items()}
-    assert repr(federate(targets)) == "FederatedModel(agreed-afl: 3 features, a real target, trained by 3 sites)"
-
-
 def test_amounts_given_as_whole_numbers_are_no_classes() -> None:
     """1 397 kWh figures became as many classes, whose predictions could be believed."""
     rng = np.random.default_rng(0)

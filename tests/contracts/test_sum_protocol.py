@@ -6,7 +6,6 @@ To bring a new implementation under the contract, add a row to ``support.rows.RO
 from __future__ import annotations
 
 import pickle
-import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -348,20 +347,6 @@ def finished(row: Row) -> tuple[object, list[list[Envelope]]]:
             server.close_round()
     assert server.result is not None
     return server, said
-
-
-def test_a_recorded_session_can_be_replayed_to_a_fresh_server(row: Row) -> None:
-    """The server is a function of the messages alone, in any order within a round."""
-    protocol, vectors = make(row), some_vectors()
-    said = rounds(protocol, vectors)
-    server = server_of(protocol)
-    for batch in said:
-        if batch[0].sender != SERVER:
-            for envelope in random.Random(7).sample(batch, len(batch)):
-                server.receive(envelope.sender, envelope.message)
-            server.close_round()
-    assert server.result is not None
-    assert server.result.total.tobytes() == exact(row, vectors, CLIENTS)
 
 
 def test_after_the_result_the_session_is_over(row: Row) -> None:

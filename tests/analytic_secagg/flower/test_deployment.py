@@ -34,11 +34,8 @@ PATIENT = {"join_seconds": 300.0, "round_seconds": 300.0}
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    running = Deployment(tmp_path / "trial", n_sites=5, n_helpers=2)
-    try:
+    with contextlib.closing(Deployment(tmp_path / "trial", n_sites=5, n_helpers=2)) as running:
         yield running
-    finally:
-        running.close()
 
 
 @pytest.mark.parametrize("command", [WARM, pytest.param(FLOWERS_OWN, marks=pytest.mark.slow)], ids=["warm", "Flower's"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import sys
@@ -40,11 +41,8 @@ Path(os.environ["FLWR_HOME"], "foreign-code-ran").touch()
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    running = Deployment(tmp_path / "trial", n_sites=3, n_helpers=2)
-    try:
+    with contextlib.closing(Deployment(tmp_path / "trial", n_sites=3, n_helpers=2)) as running:
         yield running
-    finally:
-        running.close()
 
 
 @pytest.mark.slow  # more than two minutes of real processes

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("nvflare", reason="needs the extra: pip install '.[nvflare]'")
 
 from flare_deployment import SERVER, FlareDeployment
-from simulated import assert_exact
+from support.rehearsed import assert_pooled
 
 KILLED, LATE, HELPER, OPEN = "site-4", "site-5", "site-2", "site-3"
 """The owner of the last forgot to close its kit, which shows what the others are spared."""
@@ -34,11 +34,8 @@ class Foreign(Executor):
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[FlareDeployment]:
-    running = FlareDeployment(tmp_path / "trial", n_sites=5)
-    try:
+    with contextlib.closing(FlareDeployment(tmp_path / "trial", n_sites=5)) as running:
         yield running
-    finally:
-        running.close()
 
 
 @pytest.mark.slow  # two minutes of real processes
@@ -59,14 +56,14 @@ def test_a_deployment_from_start_to_end(deployment: FlareDeployment) -> None:
     deployment.start_site(LATE)
     ended = deployment.wait_ended(masked)
     assert ended == "FINISHED:ABNORMAL", deployment.processes.log(SERVER)  # so NVFlare notes that a client died
-    assert_exact(deployment.trial, deployment.output(masked), [1, 2, 3])
+    assert_pooled(deployment.output(masked), deployment.trial.rows, [1, 2, 3])
     deployment.wait_connected(*deployment.sites)
     committee = deployment.submit(mode="committee", receipts="helpers", round_seconds=30.0)
     deployment.wait_said(committee, party=102, sent="SEED_COMPLAINTS")
     deployment.restart_site(HELPER)
     ended = deployment.wait_ended(committee)
     assert ended == "FINISHED:ABNORMAL", deployment.processes.log(SERVER)
-    assert_exact(deployment.trial, deployment.output(committee), [1, 2, 3, 4, 5])
+    assert_pooled(deployment.output(committee), deployment.trial.rows, [1, 2, 3, 4, 5])
 
 
 def _the_server_asks_for_a_certificate(deployment: FlareDeployment) -> None:

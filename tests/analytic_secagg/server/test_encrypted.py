@@ -28,7 +28,6 @@ from support.rehearsed import (
 )
 
 from analytic_secagg.modes import KEY_HOLDER, MODES
-from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.run_store import StoppedRunError
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, Refusal, RunSettingsError, SiteFileError
@@ -41,7 +40,6 @@ from analytic_secagg.site.messages import (
     read_messages,
     read_proposal,
     write_messages,
-    write_proposal,
 )
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.roster import Roster
@@ -227,54 +225,6 @@ def test_a_stranger_s_context_is_refused_by_the_server(trial: Trial) -> None:
     assert "not signed by key holder 201" in refused["reason"]
 
 
-def test_a_stranger_s_context_is_refused_by_a_client(trial: Trial) -> None:
-    """A server that hands one client a key of its own learns nothing: the client declines and the others go on."""
-
-    def tell(party: int, kind: str, content: bytes) -> bytes:
-        if (party, kind) != (3, INVITE):
-            return content
-        proposed, asked = read_proposal(content)
-        pair = strangers_pair(proposed.without_announcements, trial)
-        return write_proposal(proposed.with_announced({KEY_HOLDER_PARTY: pair.announcement}), asked)
-
-    rehearse(trial.folder, run_config(mode="masked+ckks"), tell=tell)
-    is_exact(trial, [1, 2, 4, 5])
-
-
-def test_a_ciphertext_of_another_session_is_refused(trial: Trial) -> None:
-    """What client 3 said in one run, said again in the next."""
-    heard: list[bytes] = []
-
-    def hear(party: int, kind: str, content: bytes, answer: bytes | Refusal) -> bytes | Refusal:
-        if (party, kind) != (3, INVITE) or isinstance(answer, Refusal):
-            return answer
-        session, said = read_messages(answer)
-        heard.append(said[3])
-        return write_messages({3: heard[0]}, session=session)
-
-    rehearse(trial.folder, run_config(mode="bfv"), hear=hear)
-    is_exact(trial, [1, 2, 3, 4, 5])
-    rehearse(trial.folder, run_config(mode="bfv"), hear=hear)
-    is_exact(trial, [1, 2, 4, 5])
-    assert any("another session" in event["reason"] for event in events(trial) if event["event"] == "refused")
-
-
-def test_a_party_is_at_one_node(trial: Trial) -> None:
-    """Every client signs its ciphertexts, and no other speaks for it."""
-
-    def hear(party: int, kind: str, content: bytes, answer: bytes | Refusal) -> bytes | Refusal:
-        if (party, kind) != (2, INVITE) or isinstance(answer, Refusal):
-            return answer
-        session, said = read_messages(answer)
-        stolen = said[2][:38] + (3).to_bytes(4, "big") + said[2][42:]
-        return write_messages({**said, 3: stolen}, session=session)
-
-    rehearse(trial.folder, run_config(mode="bfv"), hear=hear)
-    is_exact(trial, [1, 2, 3, 4, 5])
-    told = "party 3: this ENCRYPTED_INPUT is not signed by the identity of its sender"
-    assert any(told in event["reason"] for event in events(trial) if event["event"] == "refused")
-
-
 def test_a_context_is_made_once_for_one_proposal(trial: Trial) -> None:
     asked = question()
     proposed = answered(trial, asked)
@@ -361,14 +311,6 @@ def test_a_mode_whose_parties_nobody_listed_is_refused_before_anybody_waits(tria
     path.write_text(text[: text.index("[key_holder]")])
     with pytest.raises(RunSettingsError, match=r"the mode bfv needs \[key_holder\] in the roster"):
         rehearse(trial.folder, run_config(mode="bfv"))
-
-
-@pytest.mark.parametrize("mode", ENCRYPTED)
-def test_a_missing_extra_says_what_to_install(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tenseal", None)
-    with pytest.raises(RunSettingsError, match=r"pip install '\.\[he\]'"):
-        RunSettings.of(template_settings() | {"mode": mode})
-    assert RunSettings.of(template_settings()).mode == "masked"
 
 
 def test_a_site_without_the_extra_declines(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
