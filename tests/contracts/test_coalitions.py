@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support import confirmation
 from support.benches import small_bench
 from support.collusion import opens
+from support.confirmation import confirmed
 
 from analytic_secagg.modes import MODES
 from secagg import Assumptions, InOneProcess, MaskedSum, PartyId, new_session_id
@@ -71,4 +71,4 @@ def test_the_noise_of_ckks_confirms_a_guess_and_that_of_bfv_does_not(bench: Benc
     """Eight guesses of ten or more are confirmed over CKKS, and five of sixteen are no accident."""
     if not MODES[name].installed:
         pytest.skip("TenSEAL is not installed")
-    assert confirmation.ATTACK.play(bench, MODES[name], trials).leaked == (name == "ckks")
+    assert confirmed(bench, MODES[name], trials).leaked == (name == "ckks")

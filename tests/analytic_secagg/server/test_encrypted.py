@@ -12,7 +12,6 @@ import pytest
 from support.extras import needs
 from support.parties import knows
 from support.rehearsed import (
-    edit_all,
     events,
     is_exact,
     is_wiped,
@@ -122,29 +121,6 @@ def test_an_older_copy_of_a_key_holder_decrypts_nothing_that_it_certified_to_hav
     earlier.rename(state(trial, HOLDER_SITE))
     with pytest.raises(SiteFileError, match="behind: the query log must have"):
         site(trial, HOLDER_SITE).answer(asked.session, requests)
-
-
-@pytest.mark.parametrize(
-    ("mode", "learner", "options", "ridge"),
-    [("masked+bfv", "deepafl", "n_layers=1 d_phi=8 d_f=8", 0.01), ("bfv", "safle", "n_buckets=4 group_size=2", 1.0)],
-)
-def test_every_sum_of_a_run_has_keys_of_its_own(
-    trial: Trial, mode: str, learner: str, options: str, ridge: float
-) -> None:
-    contexts: list[bytes] = []
-
-    def hear(party: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
-        if kind == CONTEXT and isinstance(said, bytes):
-            contexts.extend(read_messages(said)[1].values())
-        return said
-
-    edit_all(trial, ('learners = ["afl"]', f'learners = ["{learner}"]'))
-    config = run_config(mode=mode, learner=learner, options=options, ridge=ridge)
-    rehearse(trial.folder, config, hear=hear)
-    is_exact(trial, [1, 2, 3, 4, 5])
-    assert is_wiped(trial)
-    n_sums = sum(event["event"] == "sum" for event in events(trial))
-    assert len(set(contexts)) == n_sums > 1 if learner == "deepafl" else len(set(contexts)) == n_sums
 
 
 def test_a_client_without_the_key_holder_s_context_goes_on_with_the_others(trial: Trial) -> None:
