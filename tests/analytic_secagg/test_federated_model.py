@@ -347,3 +347,14 @@ def test_amounts_given_as_whole_numbers_are_no_classes() -> None:
     with pytest.raises(UsageError, match=r"its whole numbers would be 120 classes, .*give amounts as floats"):
         federate(sites)
     assert federate({name: (X, y.astype(float)) for name, (X, y) in sites.items()}).classes is None
+
+
+def test_a_printed_model_says_what_it_predicts_from_what() -> None:
+    rng = np.random.default_rng(0)
+    sites = {name: (rng.normal(size=(40, 3)), [f"ward {n % 8}" for n in range(40)]) for name in "ABC"}
+    assert repr(federate(sites)) == (
+        "FederatedModel(agreed-afl: 3 features, classes ward 0, ward 1, ward 2, ward 3, ward 4 and 3 more, "
+        "trained by 3 sites)"
+    )
+    targets = {name: (X, rng.normal(size=40)) for name, (X, _) in sites.items()}
+    assert repr(federate(targets)) == "FederatedModel(agreed-afl: 3 features, a real target, trained by 3 sites)"

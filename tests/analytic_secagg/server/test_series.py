@@ -10,7 +10,7 @@ from support.rehearsed import IsGone, edit_all, events, is_exact, is_wiped, prop
 
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, Refusal
 from analytic_secagg.site.key_files import read_secret
-from analytic_secagg.site.messages import INVITE, STEP, read_messages, write_messages
+from analytic_secagg.site.messages import INVITE, STEP, read_messages, read_proposal, write_messages
 from analytic_secagg.trial import Trial
 from secagg.errors import TooFewSurvivorsError
 from secagg.primitives.identity import IdentityKey
@@ -125,3 +125,16 @@ def test_other_modes_have_no_series(trial: Trial, mode: str) -> None:
     helpers = (101, 102) if mode == "committee" else ()
     with pytest.raises(DeclinedError, match="has no multi-round session"):
         site(trial, 1).join(proposal(mode=mode, helpers=helpers, min_survivors=3, place=1))
+
+
+def test_a_learner_with_one_sum_begins_no_series(trial: Trial) -> None:
+    places = []
+
+    def tell(party: int, kind: str, content: bytes) -> bytes:
+        if kind == INVITE:
+            places.append(read_proposal(content)[0].terms)
+        return content
+
+    rehearse(trial.folder, run_config(), tell=tell)
+    assert len(places) == 5
+    assert all(b'"place":0' in terms for terms in places)

@@ -30,6 +30,7 @@ from support.rehearsed import (
 )
 
 from analytic.learner import ClientRows
+from analytic.model_files import load_model
 from analytic_secagg.datasets import bundled
 from analytic_secagg.errors import FederationError
 from analytic_secagg.release import ReleaseRefusedError
@@ -39,11 +40,13 @@ from analytic_secagg.site.errors import RunSettingsError, UnreachableError
 from analytic_secagg.site.messages import CONTEXT, END, INVITE, STEP
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.trial import Trial, fitted_settings
+from secagg import Layout
 from secagg.errors import TooFewSurvivorsError
 from secagg.masked.client import MaskedClient
 from secagg.masked.messages import UnmaskShares
+from secagg.primitives.identity import SIGNATURE_BYTES
 from secagg.primitives.shamir import SHARE_BYTES
-from secagg.wire import Reader
+from secagg.wire import HEADER_BYTES, Reader
 
 
 def test_a_key_holder_that_missed_its_last_word_as_a_client_still_decrypts(trial: Trial) -> None:
@@ -267,3 +270,19 @@ def test_a_run_says_whose_shares_were_wrong(trial: Trial, monkeypatch: pytest.Mo
     is_exact(trial, [1, 2, 3, 4, 5])
     said = [(event["owner"], event["holder"]) for event in events(trial) if event["event"] == "wrong share"]
     assert said == [(owner, 2) for owner in trial.rows]
+
+
+def test_progress_counts_arrivals_bytes_and_deadlines(trial: Trial) -> None:
+    rehearse(trial.folder, run_config())
+    rounds = [event["round"] for event in events(trial) if event["event"] == "round opens"]
+    assert rounds == ["INVITATION", "ROSTER", "SHARE_DELIVERY", "UNMASK_REQUEST", "SURVIVOR_PROOF", "END"]
+    closed = {event["round"]: event for event in events(trial) if event["event"] == "round closes"}
+    assert all((event["arrived"], event["expected"]) == (5, 5) for event in closed.values())
+    learner = load_model(trial.folder / "server" / "models" / "rehearsal" / "model.safetensors").learner
+    spec = learner.next_sum(learner.init())
+    assert spec is not None
+    assert closed["SHARE_DELIVERY"]["bytes"] == 5 * (
+        HEADER_BYTES + Layout.of(spec.segments).wire_bytes + SIGNATURE_BYTES
+    )
+    deadlines = {event["deadline_seconds"] for event in events(trial) if event["event"] == "round opens"}
+    assert deadlines == {120.0}
