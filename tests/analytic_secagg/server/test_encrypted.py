@@ -27,6 +27,7 @@ from support.rehearsed import (
 )
 
 from analytic_secagg.modes import KEY_HOLDER, MODES
+from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.run_store import StoppedRunError
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, Refusal, RunSettingsError, SiteFileError
@@ -305,3 +306,11 @@ def test_tenseal_is_imported_when_it_is_used_and_not_before() -> None:
     modules = "analytic_secagg.server.training, analytic_secagg.site.message_handler"
     code = f"import sys, {modules}; sys.exit('tenseal' in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("mode", ENCRYPTED)
+def test_a_missing_extra_says_what_to_install(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tenseal", None)
+    with pytest.raises(RunSettingsError, match=r"pip install '\.\[he\]'"):
+        RunSettings.of(template_settings() | {"mode": mode})
+    assert RunSettings.of(template_settings()).mode == "masked"
