@@ -1,4 +1,4 @@
-"""Totals over time: joining, leaving, unlearning and new classes give the bits of a fresh start, or are refused."""
+"""Totals that are kept give their model again; what joins, leaves or is unlearned gives a fresh start's bits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from support.composed import choosing, weighted
-from support.pairs import covering
 
 from analytic import (
     AFL,
@@ -45,9 +44,11 @@ from analytic_secagg import (
 from analytic_secagg.__main__ import main
 from analytic_secagg.commands.change import ChangeOptions
 from analytic_secagg.console.declaration import option_lines
+from analytic_secagg.federation import Federation
+from analytic_secagg.learners import LEARNERS, LearnerSettings
 from analytic_secagg.modes import MODES as KNOWN
 from analytic_secagg.modes import choose_modes
-from analytic_secagg.totals import read_totals, totals_to_bytes
+from analytic_secagg.totals import FILE, TotalsFileError, read_totals, totals_from_bytes, totals_to_bytes
 from secagg import SumResult
 from secagg.errors import InvalidVectorError
 
@@ -58,7 +59,7 @@ LINEAR: dict[str, Any] = {
     "max_rows": 2000,
     "max_clients": 40,
 }
-LEARNERS: dict[str, Any] = {
+FORMS: dict[str, Any] = {
     "afl": AFL(**LINEAR, ridge=0.5),
     "afl with RI": AFL(**LINEAR, ri_gamma=0.25),
     "fedhip": FedHiP(**LINEAR, ridge=1.0),
@@ -95,27 +96,6 @@ def is_as_if(learner: Any, found: Any, clients: dict[int, ClientRows]) -> bool:
 OLD, NEW = range(1, 13), range(13, 19)
 
 
-@pytest.mark.parametrize(("name", "mode"), covering(list(LEARNERS), MODES))
-def test_batches_that_join_and_leave_give_the_bits_of_a_fresh_start(name: str, mode: str) -> None:
-    learner = LEARNERS[name]
-    before, batch = (total_of(learner, sites(*parties), mode) for parties in (OLD, NEW))
-    joined = changed(learner, before, batch, Change.JOIN)
-    assert is_as_if(learner, joined, sites(*OLD, *NEW))
-    assert (joined.batch, joined.reason, joined.revealed) == (tuple(NEW), "", ())
-    left = changed(learner, joined.total, total_of(learner, sites(*OLD[:7]), mode), Change.LEAVE)
-    assert is_as_if(learner, left, sites(*OLD[7:], *NEW))
-
-
-@pytest.mark.parametrize("name", ["afl", "fedhip", "safle"])
-def test_rows_that_are_taken_out_were_never_there(name: str) -> None:
-    """Exact unlearning: six of twelve sites take out four rows each, and stay."""
-    learner = LEARNERS[name]
-    out = {p: ClientRows(site(p).features[:4], site(p).targets[:4]) for p in OLD[:6]}
-    kept = {p: ClientRows(site(p).features[4:], site(p).targets[4:]) for p in OLD[:6]}
-    found = changed(learner, total_of(learner, sites(*OLD)), total_of(learner, out), Change.REMOVE_ROWS)
-    assert is_as_if(learner, found, {**sites(*OLD), **kept})
-
-
 INTERCEPT = ColumnMap(exponents=(0,) * 6, intercept=0)
 OF_ONE_SUM: dict[str, Any] = {
     "afl": AFL(**LINEAR, ri_gamma=0.25),
@@ -130,7 +110,7 @@ OF_ONE_SUM: dict[str, Any] = {
     "lda": LDA(**LINEAR, ri_gamma=0.25, columns=INTERCEPT),
     "qda": QDA(**LINEAR, ri_gamma=0.25, columns=INTERCEPT),
     "naive-bayes": NaiveBayes(**LINEAR, ri_gamma=0.25, columns=INTERCEPT, shrinkage=0.5, ridge=1.0),
-    "safle": replace(LEARNERS["safle"], ri_gamma=2, max_clients=40),
+    "safle": replace(FORMS["safle"], ri_gamma=2, max_clients=40),
 }
 
 
@@ -184,7 +164,7 @@ def test_every_walk_of_changes_gives_the_bits_of_a_fresh_start(name: str, seed: 
         total = found.total
 
 
-@pytest.mark.parametrize("learner", [LEARNERS["afl"], LEARNERS["fedhip"]], ids=lambda learner: learner.name)
+@pytest.mark.parametrize("learner", [FORMS["afl"], FORMS["fedhip"]], ids=lambda learner: learner.name)
 def test_classes_come_with_a_batch(learner: Any) -> None:
     wider, before = with_classes(learner, total_of(learner, sites(*OLD)), 5)
     newcomers = {party: site(party, classes=5) for party in NEW}
@@ -201,7 +181,7 @@ def test_classes_come_with_a_batch_from_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    learner, n = LEARNERS["afl"], LEARNERS["afl"].n_targets  # type: ignore[attr-defined]
+    learner, n = FORMS["afl"], FORMS["afl"].n_targets  # type: ignore[attr-defined]
     wider, before = with_classes(learner, total_of(learner, sites(*OLD)), n + 2)
     newcomers = {party: site(party, classes=n + 2) for party in NEW}
     batch = total_of(wider, newcomers)
@@ -239,7 +219,7 @@ def test_classes_come_to_no_learner_of_another_total(name: str) -> None:
 @pytest.mark.parametrize("change", [Change.JOIN, Change.LEAVE, Change.REMOVE_ROWS])
 def test_a_batch_of_few_needs_a_reason_and_the_record_says_whom_it_shows(change: Change) -> None:
     """The attack: the totals before and after are all it takes for the vector of the one who came or went."""
-    learner, alone = LEARNERS["afl"], 20 if change is Change.JOIN else 3
+    learner, alone = FORMS["afl"], 20 if change is Change.JOIN else 3
     before, batch = total_of(learner, sites(*OLD)), total_of(learner, sites(alone))
     with pytest.raises(ChangeRefusedError, match="sum of 1 sites' vectors alone, where 5 are needed"):
         changed(learner, before, batch, change)
@@ -257,7 +237,7 @@ def test_the_command_offers_every_change() -> None:
 
 
 def test_the_few_who_stay_are_shown_as_well() -> None:
-    learner = LEARNERS["afl"]
+    learner = FORMS["afl"]
     before, batch = total_of(learner, sites(*OLD)), total_of(learner, sites(*OLD[:9]))
     with pytest.raises(ChangeRefusedError, match="sum of 3 sites' vectors"):
         changed(learner, before, batch, Change.LEAVE)
@@ -280,7 +260,7 @@ def test_the_few_who_stay_with_a_class_are_shown_as_well() -> None:
 
 
 def test_what_does_not_belong_together_is_refused() -> None:
-    learner = LEARNERS["afl"]
+    learner = FORMS["afl"]
     before = total_of(learner, sites(*OLD))
     with pytest.raises(ChangeRefusedError, match="sites 3, 4 are in the total already"):
         changed(learner, before, total_of(learner, sites(3, 4, *NEW)), Change.JOIN)
@@ -320,7 +300,7 @@ def _fail(number: int) -> None:
 def test_files_change_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """Join, then verify; a small batch needs its reason; a run of several sums is none."""
     monkeypatch.chdir(tmp_path)
-    learner = LEARNERS["afl"]
+    learner = FORMS["afl"]
     before, batch, alone = (total_of(learner, sites(*parties)) for parties in (OLD, NEW, [20]))
     save_model("model.safetensors", learner, changed(learner, before, batch, Change.JOIN).model)
     for name, totals in {"totals": [before], "batch": [batch], "alone": [alone], "two": [before, batch]}.items():
@@ -366,7 +346,7 @@ def test_a_changed_model_s_file_holds_its_total_only_where_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    learner = LEARNERS["fedhip"]
+    learner = FORMS["fedhip"]
     before, batch = (total_of(learner, sites(*parties)) for parties in (OLD, NEW))
     joined = changed(learner, before, batch, Change.JOIN).model
     save_model("model.safetensors", learner, joined)
@@ -380,3 +360,120 @@ def test_a_changed_model_s_file_holds_its_total_only_where_it_is_asked_for(
     assert bare.total is None
     assert whole.total.to_bytes() == joined.total.to_bytes()
     assert whole.weights.tobytes() == bare.weights.tobytes()
+
+
+OPTIONS: dict[str, dict[str, Any]] = {"deepafl": {"n_layers": 1, "d_phi": 6, "d_f": 5}, "safle": {"n_bins": 64}}
+
+
+@pytest.fixture(params=list(LEARNERS))
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder with a learner's model and the totals of its run, as a server leaves them."""
+    learner = LEARNERS[request.param].build(
+        LearnerSettings(
+            n_features=4,
+            n_classes=3,
+            feature_format=RowFormat.parse("Q5.11"),
+            max_rows=100,
+            max_clients=7,
+            ridge=2.0,
+            options=OPTIONS.get(request.param, {}),
+        )
+    )
+    rng = np.random.default_rng(0)
+    rows = [ClientRows(rng.uniform(-9, 9, (20, 4)), rng.integers(0, 3, 20)) for _ in range(3)]
+    federation, totals = Federation(learner, release=None), []
+    while (step := federation.next_sum) is not None:
+        result = SumResult(total=np.sum([step.vector(part) for part in rows], axis=0), survivors=(2, 5, 9))
+        federation.take(result)
+        totals.append(result)
+    save_model(tmp_path / "model.safetensors", learner, federation.model)
+    (tmp_path / "totals.safetensors").write_bytes(totals_to_bytes(totals))
+    return tmp_path
+
+
+def verify(folder: Path) -> int:
+    return main(["verify", str(folder / "model.safetensors"), str(folder / "totals.safetensors")])
+
+
+def stored(folder: Path) -> tuple[SumResult, ...]:
+    return totals_from_bytes((folder / "totals.safetensors").read_bytes())
+
+
+def test_a_model_is_verified_from_the_totals_of_its_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify(run) == 0
+    said = capsys.readouterr().out
+    assert "equal, bit for bit" in said
+    assert "certified" not in said
+    assert all(one.survivors == (2, 5, 9) for one in stored(run))
+
+
+def test_one_unit_in_one_total_is_noticed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    *before, last = stored(run)
+    changed = last.total.copy()
+    changed[np.flatnonzero(np.abs(changed) > len(last.survivors))[0]] += 1  # smaller ones count clients, for gates
+    totals = [*before, SumResult(total=changed, survivors=last.survivors)]
+    (run / "totals.safetensors").write_bytes(totals_to_bytes(totals))
+    assert verify(run) == 1
+    said = capsys.readouterr().out
+    assert "NOT EQUAL" in said
+    assert "entries differ, first at (" in said or "no rows add up to it" in said
+
+
+def test_one_bit_of_the_model_is_noticed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = load_model(run / "model.safetensors")
+    learner: Any = saved.learner
+    parts = learner.take_apart(saved.model)
+    name = max(name for name, array in parts.arrays.items() if array.dtype == np.float64)
+    flipped = parts.arrays[name].copy()
+    flipped.reshape(-1).view(np.uint64)[0] ^= 1
+    parts.arrays[name] = flipped
+    save_model(run / "model.safetensors", learner, learner.put_together(parts))
+    assert verify(run) == 1
+    assert f"{name}: 1 of {flipped.size} entries differ, first at (0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("run", ["deepafl"], indirect=True)
+def test_totals_of_another_run_and_damaged_files_are_refused_by_name(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = (run / "totals.safetensors").read_bytes()
+    totals = stored(run)
+    for content, complaint in (
+        (whole[:-8], "is no safetensors file of numbers"),
+        (whole[:-1] + bytes([whole[-1] ^ 1]), "was damaged or changed"),
+        (totals_to_bytes([]), "needs more than the 0 sums"),
+        (totals_to_bytes([*totals, totals[-1]]), f"complete after {len(totals)} sums"),
+        (totals_to_bytes([SumResult(total=np.zeros(3, np.int64), survivors=(1,))]), "it is another run's"),
+    ):
+        (run / "totals.safetensors").write_bytes(content)
+        assert verify(run) == 2
+        assert complaint in capsys.readouterr().err
+
+
+def test_totals_keep_their_bytes() -> None:
+    first = SumResult(total=np.array([1, -(2**62), 3]), survivors=(1, 4))
+    totals = [first, SumResult(total=np.arange(2), survivors=(4,), receipt=b"receipt")]
+    content = totals_to_bytes(totals)
+    assert totals_to_bytes(totals_from_bytes(content)) == content
+    with pytest.raises(TotalsFileError, match="no safetensors file"):
+        totals_from_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("survivors", 1),
+        ("survivors", [3]),
+        ("survivors", [["3"]]),
+        ("survivors", [[True]]),
+        ("survivors", [[3], [3]]),
+        ("receipts", ["x"]),
+        ("receipts", 7),
+    ],
+)
+def test_a_description_of_another_kind_is_refused_by_name(name: str, value: Any) -> None:
+    """Whoever hands a file of totals on may have written it."""
+    arrays, said = {"total 1": np.arange(3)}, {"survivors": [[3]], "receipts": ["aa"]}
+    assert totals_from_bytes(FILE.to_bytes(arrays, said))[0].receipt == b"\xaa"
+    with pytest.raises(TotalsFileError, match="no file of a run's totals"):
+        totals_from_bytes(FILE.to_bytes(arrays, said | {name: value}))

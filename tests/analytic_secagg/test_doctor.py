@@ -1,21 +1,31 @@
-"""The command ``doctor``: ok where all is well, and each fault with what to do."""
+"""What a host says of itself: the commands doctor and health, and its log."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import shutil
+import sqlite3
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.rehearsed import by_server, edit, proposal, site
 
 from analytic_secagg.__main__ import main
 from analytic_secagg.code_version import PACKAGES, code_version
+from analytic_secagg.site.errors import Refusal
+from analytic_secagg.site.message_handler import handle_message
+from analytic_secagg.site.messages import INVITE, write_proposal
+from analytic_secagg.site.site_file import SiteFile
+from analytic_secagg.trial import Trial
 
 VERSION = metadata.version
 
@@ -136,3 +146,53 @@ def test_an_extra_that_is_missing_is_a_warning(
     monkeypatch.setattr("analytic_secagg.modes.Mode.missing_extra", property(lambda mode: "pip install x"))
     assert main(["doctor"]) == 0
     assert "warn extras: ckks needs more; pip install x" in capsys.readouterr().out
+
+
+def test_the_log_is_lines_of_json_without_rows_or_keys(trial: Trial) -> None:
+    """As any engine speaks to the site: one good message and one that is none."""
+    edit(trial, 1, ('state = "state"', 'state = "state"\nlog = "log.jsonl"'))
+    folder = trial.site(1)
+    content = by_server(trial, INVITE, write_proposal(proposal()))
+    for said in (content, content[:-1]):
+        answer = handle_message(partial(SiteFile.read, folder / "site.toml"), INVITE, partial(bytes, said))
+    assert answer is Refusal.BAD_MESSAGE
+    text = (folder / "log.jsonl").read_text()
+    good, bad = map(json.loads, text.splitlines())
+    assert good.keys() == {"time", "level", "logger", "message"}
+    assert (good["level"], good["message"].partition(" with ")[0]) == ("INFO", "answered a message of the kind invite")
+    assert (bad["level"], bad["message"].partition(":")[0]) == ("WARNING", "no answer given")
+    assert stat.S_IMODE((folder / "log.jsonl").stat().st_mode) == 0o600
+    assert not any(key.read_text().strip() in text for key in folder.glob("*.key"))
+
+
+@pytest.mark.parametrize(
+    ("breaks", "said"),
+    [
+        ("", "ok   query log: none yet"),
+        ("journal", "FAIL query log: "),
+        ("rows", "FAIL rows: "),
+        ("receipt", "FAIL receipts: 1 do not hold: 0; the command inspect says why"),
+        ("ledger", "FAIL budget: "),
+    ],
+)
+def test_health_says_what_is_wrong(breaks: str, said: str, trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = trial.site(1)
+    if breaks == "journal":
+        site(trial, 1).sweep()
+        with sqlite3.connect(folder / "state" / "sessions.sqlite") as database:
+            database.execute("DROP TABLE totals")
+    elif breaks == "rows":
+        (folder / "rows.npz").unlink()
+    elif breaks == "receipt":
+        (folder / "results").mkdir()
+        (folder / "results" / "0.receipt").touch()
+    elif breaks == "ledger":
+        (folder / "site.toml").write_text(
+            (folder / "site.toml").read_text() + '\n[privacy]\nepsilon = 1.0\nledger = "ledger"\n'
+        )
+    before = sorted(folder.rglob("*"))
+    assert main(["health", str(folder / "site.toml")]) == bool(breaks)
+    told = capsys.readouterr().out
+    assert said in told
+    assert told.count("FAIL") == bool(breaks)
+    assert sorted(folder.rglob("*")) == before

@@ -1,4 +1,4 @@
-"""A learner, a mode, an attack and an engine of another package, one file each, through everything that names them.
+"""Learners, modes, an attack and an engine of another package, one file each, through everything that names them.
 
 The package is in ``support/stranger``; docs/how-to/extend.md shows its files. No other file of ours names them.
 """
@@ -19,11 +19,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.extras import modes, needs
+from support.collusion import coalitions, wrongly_stated
+from support.extras import needs
 from support.installed import STRANGER, importable, install, install_stranger
+from support.parties import garbled, knows
 from support.rehearsed import (
     CLIENTS,
     Rehearsal,
+    announced,
+    assert_pooled,
     assert_trained_by_processes,
     by_server,
     edit,
@@ -32,6 +36,7 @@ from support.rehearsed import (
     proposal,
     rehearse,
     run_config,
+    site,
 )
 
 from analytic.afl import AFL
@@ -44,7 +49,6 @@ from analytic.model_files import (
     JUDGED,
     ModelFileError,
     learner_in,
-    load_model,
     model_from_bytes,
     model_to_bytes,
 )
@@ -61,15 +65,24 @@ from analytic_secagg.modes import MODES, Mode, choose_modes, find_mode
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import train
-from analytic_secagg.site.errors import Refusal, UnreachableError
+from analytic_secagg.site.errors import Refusal, SiteFileError, UnreachableError
+from analytic_secagg.site.key_files import read_secret, write_secret
 from analytic_secagg.site.message_handler import handle_message
 from analytic_secagg.site.messages import CONTEXT, END, INVITE, STEP, write_end, write_messages, write_proposal
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.results import RunResults
+from analytic_secagg.site.roster import Roster
+from analytic_secagg.site.session import Session
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.trial import Trial
-from secagg.errors import TooFewSurvivorsError
+from secagg import Layout, PartyId, run_in_memory
+from secagg.config import SERVER
+from secagg.errors import ConfigurationError, LocalProtocolError, PolicyError, TooFewSurvivorsError
+from secagg.policy import ClientPolicy
+from secagg.primitives.identity import IdentityKey
+from secagg.sums import CLIENT_ROLE
 from simulations.__main__ import main as simulations
+from simulations.audit.attack import Expectation
 from simulations.audit.catalogue import ATTACKS, choose_attacks, find_attack
 
 FEW = ["--epsilon", "none", "--cohorts", "3", "--sessions", "1", "--clients", "10"]
@@ -99,14 +112,6 @@ def dealt() -> dict[int, ClientRows]:
 
 
 # --- found by name ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", modes(["plain", "masked", "committee", "bfv"]))
-def test_one_call_gives_the_survivors_pooled_bytes(stranger: Path, mode: Mode) -> None:
-    rows = dealt()
-    stayed = ClientRows.pool([own for party, own in rows.items() if party != 2])
-    model = federate(rows, learner(), mode.name, dropouts={2: 0}).model
-    assert learner().weights_bytes(model) == learner().weights_bytes(fit_pooled(learner(), stayed))
 
 
 def test_one_call_takes_a_learner_and_a_mode_by_their_names(stranger: Path, tmp_path: Path) -> None:
@@ -195,16 +200,6 @@ def test_comparisons_and_the_audit_take_all_by_their_names(
 # --- deployments --------------------------------------------------------------------------------------------
 
 
-def test_sites_that_name_it_train_it_and_no_others(stranger: Path, trial: Trial) -> None:
-    """Each delivery is a fresh process, and comes twice: sessions are stored, restored and repeat themselves."""
-    config = run_config(learner="centred-ridge", mode="masked")
-    with pytest.raises(TooFewSurvivorsError, match="no sum is released"):
-        rehearse(trial.folder, config)
-    edit_all(trial, ('learners = ["afl"]', 'learners = ["centred-ridge"]'))
-    rehearse(trial.folder, config, deliveries=2)
-    is_exact(trial, list(CLIENTS))
-
-
 def test_a_helper_without_a_client_names_the_learner_whose_layout_it_needs(stranger: Path, tmp_path: Path) -> None:
     trial = Trial.create(
         tmp_path / "trial", bundled("digits"), n_sites=5, n_helpers=2, are_rows_public=True, are_helpers_apart=True
@@ -258,9 +253,7 @@ def test_its_engine_is_a_command_and_carries_a_run_of_its_learner_and_mode(
     for thread in sites:
         thread.join(60)
     assert codes == dict.fromkeys(trial.rows, 0)
-    saved = load_model(trial.folder / "server" / "models" / "pipes" / "model.safetensors")
-    pooled = fit_pooled(saved.learner, ClientRows.pool(list(trial.rows.values())))
-    assert saved.learner.weights_bytes(saved.model) == saved.learner.weights_bytes(pooled)
+    assert_pooled(trial.folder / "server" / "models" / "pipes", trial.rows)
 
 
 def test_an_engine_s_error_is_a_message_and_a_code(
@@ -518,3 +511,133 @@ def test_the_page_shows_the_files_whole_and_every_group() -> None:
     assert shown == {path.name for path in STRANGER.iterdir() if path.is_file()}
     assert all(group in page for group in Group)
     assert len(page.split()) <= 1200
+
+
+# --- a mode whose helper has a role of its own: support/stranger/veiled.py -----------------------------------
+
+VEILER_ROLE = "veiler"
+VEILER: PartyId = 301
+LAYOUT = Layout.of([("entries", 3, 1000)])
+COHORT = (1, 2, 3, 4, 5)
+
+
+@pytest.fixture
+def mode(stranger: Path) -> Mode:
+    """The mode, found by its entry point."""
+    return find_mode("veiled")
+
+
+def test_it_adds_up_in_one_process_and_costs_what_it_says(mode: Mode) -> None:
+    parties = mode.in_one_process(layout=LAYOUT, clients=COHORT, session_id=bytes(16))
+    vectors = {party: np.array([party, -party, 7]) for party in COHORT}
+    run = run_in_memory(parties, vectors, dropouts={3: 0})
+    assert run.result.survivors == (1, 2, 4, 5)
+    assert run.result.total.tolist() == [12, -12, 28]
+    whole = run_in_memory(mode.in_one_process(layout=LAYOUT, clients=COHORT, session_id=bytes(16)), vectors).traffic
+    for role, party in ((CLIENT_ROLE, 1), (VEILER_ROLE, parties.helpers[0])):
+        cost = parties.protocol.costs[role]
+        assert (whole[party].bytes_up, whole[party].bytes_down) == (cost.bytes_up, cost.bytes_down)
+
+
+def test_a_policy_judges_it_by_its_own_word(mode: Mode) -> None:
+    protocol = mode.in_one_process(layout=LAYOUT, clients=COHORT, session_id=bytes(16)).protocol
+    accepts = ClientPolicy(modes=frozenset({"veiled"}), helpers=protocol.public_keys[VEILER_ROLE])
+    accepts.check(protocol)
+    with pytest.raises(PolicyError, match="1 of the 1 veilers have another key"):
+        replace(accepts, helpers={protocol.helpers[0]: bytes(32)}).check(protocol)
+    with pytest.raises(PolicyError, match="that 3 colluding clients"):
+        replace(accepts, min_corruption=0.6).check(protocol)
+    with pytest.raises(PolicyError, match="in masked only"):
+        ClientPolicy().check(protocol)
+
+
+def deployed(trial: Trial, *, sites: tuple[PartyId, ...] = CLIENTS) -> None:
+    """Give a trial a veiler: in every roster, and in the file of site 2."""
+    own = IdentityKey.generate()
+    for path in trial.folder.glob("*/roster.toml"):
+        roster = Roster.read(path)
+        beside = {**roster.beside, "veilers": {VEILER: own.public}}
+        path.write_text(roster.model_copy(update={"beside": beside}).to_toml())
+    write_secret(trial.folder / "site-2" / "veiler.key", own.secret)
+    with (trial.folder / "site-2" / "site.toml").open("a") as file:
+        file.write(f'\n[veiler]\nparty = {VEILER}\nidentity = "veiler.key"\n')
+    for party in sites:
+        edit(trial, party, ("modes = [", 'modes = ["veiled", '))
+
+
+def test_a_rehearsal_whose_sites_know_nothing_but_their_files_is_exact(mode: Mode, trial: Trial) -> None:
+    """Each delivery is a fresh process, and comes twice: sessions are stored, restored and repeat themselves."""
+    deployed(trial)
+    rehearse(trial.folder, run_config(mode="veiled"), deliveries=2)
+    is_exact(trial, list(CLIENTS))
+
+
+def test_a_veiler_that_was_killed_answers_the_same_and_nothing_else(mode: Mode, trial: Trial) -> None:
+    deployed(trial)
+    proposed = announced(trial, proposal(mode="veiled", helpers=(VEILER,), min_survivors=3))
+    joined = {party: message for number in CLIENTS for party, message in site(trial, number).join(proposed).items()}
+    agreed = Session.of(proposed, Roster.read(trial.folder / "server" / "roster.toml"))
+    own = IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
+    server = agreed.protocol.server(secrets=knows(own))
+    for party in agreed.protocol.clients:
+        server.receive(party, joined[party])
+    (request,) = server.close_round().values()
+    answer = site(trial, 2).answer(proposed.session, {VEILER: request})
+    assert site(trial, 2).answer(proposed.session, {VEILER: request}) == answer
+    with pytest.raises(LocalProtocolError, match="answers once"):
+        site(trial, 2).answer(proposed.session, {VEILER: garbled(request, -1, 1, {SERVER: own})})
+
+
+def test_a_trial_of_processes_has_a_veiler(mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The local engine: each party is a process that finds the package as any process does."""
+    path = [str(tmp_path / "site-packages"), str(Path(__file__).parents[2])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    iris = bundled("iris")
+    trial = Trial.create(tmp_path / "trial", iris, n_sites=4, n_helpers=0, are_rows_public=True)
+    deployed(trial, sites=(1, 2, 3, 4))
+    assert_trained_by_processes(trial, iris, learner="afl", mode="veiled")
+
+
+def test_who_does_not_name_the_mode_reads_the_roster_and_imports_nothing(
+    mode: Mode, trial: Trial, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deployed(trial)
+    edit(trial, 3, ('modes = ["veiled", ', "modes = ["))
+    edit(trial, 2, ('modes = ["veiled", ', "modes = ["))
+    roster = trial.folder / "server" / "roster.toml"
+    del sys.modules["veiled"]
+    assert SiteFile.read(trial.site(3) / "site.toml").roster.beside["veilers"].keys() == {VEILER}
+    assert analytic_secagg(["roster", str(roster)]) == 0
+    assert "1 veilers" in capsys.readouterr().out
+    with pytest.raises(SiteFileError, match="no place for veiler"):
+        site(trial, 2)
+    assert "veiled" not in sys.modules
+
+
+def test_a_roster_keeps_its_parties_and_a_role_its_number(mode: Mode, trial: Trial) -> None:
+    path = trial.folder / "server" / "roster.toml"
+    before = Roster.read(path)
+    deployed(trial)
+    roster = Roster.read(path)
+    assert Roster.read(path).to_toml() == path.read_text()
+    assert "[beside.veilers]" in path.read_text()
+    assert roster.fingerprint != before.fingerprint
+    path.write_text(f'{path.read_text()}302 = "{IdentityKey.generate().public.hex()}"\n')
+    with pytest.raises(ConfigurationError, match=r"\[veilers\] names one party, not 2"):
+        rehearse(trial.folder, run_config(mode="veiled"))
+
+
+def test_two_roles_never_share_a_table(mode: Mode, trial: Trial, tmp_path: Path) -> None:
+    role = "HelperRole(name='aide', table='helpers')"
+    source = f"from veiled import *\nMODE = Mode(name='other', make=make, helper={role})"
+    install(tmp_path / "site-packages", "other", {Group.MODES: {"other": "other:MODE"}}, [("other", source)])
+    edit(trial, 1, ("modes = [", 'modes = ["other", '))
+    with pytest.raises(SiteFileError, match="the mode other has the role aide, whose table helpers another role has"):
+        site(trial, 1)
+
+
+def test_it_breaks_where_it_says_and_the_audit_expects_that_it_hides(mode: Mode) -> None:
+    parties = mode.in_one_process(layout=LAYOUT, clients=COHORT, session_id=bytes(16))
+    assert {stated for _, stated in coalitions(parties.protocol)} == {True, False}
+    assert wrongly_stated(parties, {party: np.array([party, -party, 7]) for party in COHORT}) == []
+    assert ATTACKS["label_histogram"].expected(mode) is Expectation.HIDDEN

@@ -340,6 +340,15 @@ def test_two_sites_are_warned_of() -> None:
         federate(SITES, mode="plain")
 
 
+def test_amounts_given_as_whole_numbers_are_no_classes() -> None:
+    """1 397 kWh figures became as many classes, whose predictions could be believed."""
+    rng = np.random.default_rng(0)
+    sites = {name: (rng.normal(size=(40, 3)), rng.integers(1, 10**6, 40)) for name in "ABC"}
+    with pytest.raises(UsageError, match=r"its whole numbers would be 120 classes, .*give amounts as floats"):
+        federate(sites)
+    assert federate({name: (X, y.astype(float)) for name, (X, y) in sites.items()}).classes is None
+
+
 def test_a_printed_model_says_what_it_predicts_from_what() -> None:
     rng = np.random.default_rng(0)
     sites = {name: (rng.normal(size=(40, 3)), [f"ward {n % 8}" for n in range(40)]) for name in "ABC"}
@@ -349,12 +358,3 @@ def test_a_printed_model_says_what_it_predicts_from_what() -> None:
     )
     targets = {name: (X, rng.normal(size=40)) for name, (X, _) in sites.items()}
     assert repr(federate(targets)) == "FederatedModel(agreed-afl: 3 features, a real target, trained by 3 sites)"
-
-
-def test_amounts_given_as_whole_numbers_are_no_classes() -> None:
-    """1 397 kWh figures became as many classes, whose predictions could be believed."""
-    rng = np.random.default_rng(0)
-    sites = {name: (rng.normal(size=(40, 3)), rng.integers(1, 10**6, 40)) for name in "ABC"}
-    with pytest.raises(UsageError, match=r"its whole numbers would be 120 classes, .*give amounts as floats"):
-        federate(sites)
-    assert federate({name: (X, y.astype(float)) for name, (X, y) in sites.items()}).classes is None

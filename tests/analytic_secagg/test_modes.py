@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.extras import INSTALLED, missing, modes
+from support.extras import INSTALLED, modes
 from support.parties import registered
 
 from analytic_secagg.errors import UsageError
@@ -110,15 +110,3 @@ def test_large_simulated_cohorts_have_a_sparse_graph_and_smaller_ones_a_complete
             protocol = mode.sums(clients, in_series=in_series).next_sum(LAYOUT, b"").protocol
             assert (len(protocol.neighbours(1)) < n_clients - 1) == (n_clients > LARGEST_COMPLETE)
         assert mode.guarantee(clients).min_survivors == n_clients - dropouts
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("plain", "NOT PRIVATE"),
-        ("masked", "masked sum over 4 clients"),
-        pytest.param("bfv", "proven error", marks=missing("bfv")),
-    ],
-)
-def test_a_mode_explains_itself(name: str, words: str) -> None:
-    assert words in MODES[name].explain(LAYOUT, CLIENTS)

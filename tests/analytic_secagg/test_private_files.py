@@ -1,4 +1,4 @@
-"""Files that hold what belongs to people: who may read them, and damaged ones end in documented errors."""
+"""Files: who may read what belongs to people, damaged ones end in errors, and results are whole or not there."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.extras import needs
 
 from analytic import AFL, ClientRows, ModelFileError, RowFormat, fit_pooled, save_model
 from analytic.model_files import model_from_bytes, model_to_bytes
-from analytic_secagg.console.output_files import OutputFile
-from analytic_secagg.errors import DataError, FederationError
+from analytic_secagg.console.output_files import OutputFile, refuse_same_file
+from analytic_secagg.errors import DataError, FederationError, OutputError, UsageError
 from analytic_secagg.site.key_files import write_secret
 from analytic_secagg.site.source import read_rows
 from analytic_secagg.site.table import TableSchema
@@ -129,20 +128,6 @@ def test_a_schema_with_a_value_of_another_kind_is_refused_by_name(tmp_path: Path
                     TableSchema.read(place)
 
 
-def test_a_damaged_parquet_file_is_a_data_error(tmp_path: Path) -> None:
-    pyarrow, parquet = needs("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    (tmp_path / "schema.toml").write_text(SCHEMA)
-    schema = TableSchema.read(tmp_path / "schema.toml")
-    parquet.write_table(pyarrow.table({"size": [1.0, 2.0], "kind": ["a", "b"]}), tmp_path / "rows.parquet")
-    good, place = (tmp_path / "rows.parquet").read_bytes(), tmp_path / "damaged.parquet"
-    for seed in range(300):
-        place.write_bytes(mutated(good, seed))
-        try:
-            schema.rows(place)
-        except DataError:
-            continue
-
-
 @pytest.mark.parametrize("number", ["NaN", "1e999", "-Infinity"])
 def test_a_model_that_describes_itself_by_no_finite_number_is_refused(number: str) -> None:
     content = model_to_bytes(LEARNER, fit_pooled(LEARNER, ROWS))
@@ -155,3 +140,52 @@ def test_a_model_that_describes_itself_by_no_finite_number_is_refused(number: st
     changed += b" " * (-len(changed) % 8)
     with pytest.raises(ModelFileError, match="a number that is not finite"):
         model_from_bytes(len(changed).to_bytes(8, "little") + changed + arrays)
+
+
+def test_bytes_are_written_in_the_same_way(tmp_path: Path) -> None:
+    path = tmp_path / "out.npy"
+    path.write_bytes(b"before")
+    OutputFile(path).fill(lambda file: file.write(b"\xff\x00"))
+    assert path.read_bytes() == b"\xff\x00"
+    with pytest.raises(ZeroDivisionError):
+        OutputFile(path).fill(lambda file: file.write(bytes(1 // len(b""))))
+    assert path.read_bytes() == b"\xff\x00"
+    assert os.listdir(tmp_path) == ["out.npy"]
+
+
+def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.write_text("before")
+    with pytest.raises(UnicodeEncodeError):
+        OutputFile(path).write("half of it, then what no file can hold \ud800")
+    assert path.read_text() == "before"
+    assert os.listdir(tmp_path) == ["out.json"]
+
+
+def test_places_that_cannot_be_written_are_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"the folder .*missing does not exist; create it first"):
+        OutputFile(tmp_path / "missing" / "out.json")
+    with pytest.raises(OutputError, match="it is a folder; name a file in it"):
+        OutputFile(tmp_path)
+    with pytest.raises(OutputError, match="not a file; name a file"):
+        OutputFile(Path(os.devnull))
+    with pytest.raises(OutputError, match="File name too long"):
+        OutputFile(tmp_path / ("n" * 250))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="does not exist"):
+        OutputFile(tmp_path / "file" / "out.json")
+
+
+def test_a_folder_that_goes_away_meanwhile_is_one_clear_error(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    file = OutputFile(folder / "out.json")
+    folder.rmdir()
+    with pytest.raises(OutputError, match=r"cannot write .*out.json: No such file"):
+        file.write("text")
+
+
+def test_one_file_for_two_arguments_is_refused(tmp_path: Path) -> None:
+    refuse_same_file({"--json": tmp_path / "a", "--html": tmp_path / "b", "--plot": None})
+    with pytest.raises(UsageError, match="--json and --html both name"):
+        refuse_same_file({"--json": tmp_path / "a", "--html": tmp_path / "b" / ".." / "a"})

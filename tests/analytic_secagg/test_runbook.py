@@ -10,7 +10,19 @@ from pathlib import Path
 import pytest
 from support.commands import flower, nvflare
 from support.disks import fill, small_disk
-from support.rehearsed import edit, edit_all, is_exact, is_wiped, proposal, rehearse, run_config, site, state, vanishes
+from support.rehearsed import (
+    declining,
+    edit,
+    edit_all,
+    is_exact,
+    is_wiped,
+    proposal,
+    rehearse,
+    run_config,
+    site,
+    state,
+    vanishes,
+)
 
 from analytic.learner import ClientRows
 from analytic_secagg.__main__ import main
@@ -85,12 +97,8 @@ def test_the_server_died(here: Trial, capsys: pytest.CaptureFixture[str], monkey
 def test_a_committees_run_that_is_given_up_frees_its_rows(here: Trial) -> None:
     """Three vectors are lost on their way, and a helper is away, so that nothing is certified; it is back later."""
     config = run_config(mode="committee", **{"min-survivors": 3})
-
-    def hear(party: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
-        return Refusal.FAILED if party > 2 and kind == INVITE else said
-
     with pytest.raises(TooFewSurvivorsError):
-        rehearse(here.folder, config, hear=hear, is_gone=vanishes(2, STEP))
+        rehearse(here.folder, config, hear=declining(3, 4, 5, to=(INVITE,)), is_gone=vanishes(2, STEP))
     assert [site(here, party).count_totals()[0] for party in here.rows] == [1] * 5
     models = here.folder / "server" / "models"
     assert main(["abandon", str(models / "rehearsal")]) == 0

@@ -1,13 +1,16 @@
-"""Who opens a client's message: the protocol's own statement, coalition by coalition, in every mode; and query logs."""
+"""Who opens a client's message under masks, at and below the threshold; and what a key holder's noise tells.
+
+Every other mode's coalitions: ``test_sum_protocol.py::test_a_guarantee_says_who_opens_an_upload``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
-from support import confirmation, query_logs
 from support.benches import small_bench
-from support.collusion import by_coalition, opens
+from support.collusion import opens
+from support.confirmation import confirmed
 
 from analytic_secagg.modes import MODES
 from secagg import Assumptions, InOneProcess, MaskedSum, PartyId, new_session_id
@@ -15,24 +18,10 @@ from secagg.config import SERVER
 from simulations.audit.view import RecordedSum, Taped, record_sum
 from simulations.audit.workbench import Bench
 
-PROTECTED = [mode.name for mode in MODES.values() if mode.installed and mode.name != "plain"]
-
-
-def short(names: list[str]) -> list[object]:
-    """Masks, and at night the other modes."""
-    return [pytest.param(name, marks=[] if name == "masked" else [pytest.mark.slow]) for name in names]
-
 
 @pytest.fixture
 def bench() -> Bench:
     return small_bench(1)
-
-
-@pytest.mark.parametrize("name", short(PROTECTED))
-def test_coalitions_open_what_the_protocol_states_and_nothing_else(bench: Bench, name: str) -> None:
-    found = list(by_coalition(bench, MODES[name], 7))
-    assert all(one.as_stated for one in found), found
-    assert {one.should_break for one in found} == {True, False}
 
 
 def masked_sum(protocol: MaskedSum, bench: Bench, rows: int) -> RecordedSum:
@@ -73,23 +62,6 @@ def test_on_a_sparse_graph_only_neighbours_count(bench: Bench) -> None:
         assert by_server_and(recorded, *members)(1) == opened
 
 
-# Further totals of the same rows
-
-
-@pytest.mark.parametrize("name", short(PROTECTED))
-def test_sites_that_keep_query_logs_are_not_isolated_by_further_totals(bench: Bench, name: str) -> None:
-    score = query_logs.ATTACK.play(bench, MODES[name], 2)
-    assert score.trials >= 3
-    assert score.hits == 0
-
-
-def test_sites_that_keep_none_are(bench: Bench) -> None:
-    """Or the test above would show nothing."""
-    score = query_logs.ATTACK.control(bench, 1)
-    assert score is not None
-    assert score.hits == score.trials == 2
-
-
 # A key holder's guess of all that a client sent
 
 
@@ -99,4 +71,4 @@ def test_the_noise_of_ckks_confirms_a_guess_and_that_of_bfv_does_not(bench: Benc
     """Eight guesses of ten or more are confirmed over CKKS, and five of sixteen are no accident."""
     if not MODES[name].installed:
         pytest.skip("TenSEAL is not installed")
-    assert confirmation.ATTACK.play(bench, MODES[name], trials).leaked == (name == "ckks")
+    assert confirmed(bench, MODES[name], trials).leaked == (name == "ckks")

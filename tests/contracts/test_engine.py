@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from support.engines import ENGINES, EXTRAS, RUN, Fate, Sites, progress
+from support.rehearsed import assert_pooled
 
-from analytic.learner import ClientRows, fit_pooled
-from analytic.model_files import load_model
 from analytic_secagg.__main__ import main
 from analytic_secagg.datasets import bundled
 from analytic_secagg.modes import MODES
@@ -114,16 +113,8 @@ def output(trial: Trial) -> Path:
 
 def assert_exact(trial: Trial, survivors: list[int]) -> None:
     """The model has the bytes of the survivors' pooled rows and of nobody else's, and verifies offline."""
-    saved = load_model(output(trial) / "model.safetensors")
-    pooled, everybody = (
-        saved.learner.weights_bytes(fit_pooled(saved.learner, ClientRows.pool([trial.rows[site] for site in those])))
-        for those in (survivors, ALL)
-    )
-    weights = saved.learner.weights_bytes(saved.model)
-    assert weights == pooled
-    assert (weights == everybody) == (survivors == ALL)
+    assert_pooled(output(trial), trial.rows, survivors)
     assert main(["verify", *(str(output(trial) / f"{name}.safetensors") for name in ("model", "totals"))]) == 0
-    assert json.loads((output(trial) / "summary.json").read_text())["survivors"][-1] == survivors
 
 
 def assert_wiped(trial: Trial, *, but: int = 0) -> None:
@@ -157,14 +148,6 @@ def test_the_bits_are_those_of_the_pooled_rows(trial: Trial, run: Run, case: str
     assert_wiped(trial)
     assert lost(trial) == []
     assert {site for site, _, _ in sites.said} == {*ALL}
-
-
-@pytest.mark.parametrize("engine", ["threads"], indirect=True)
-@pytest.mark.parametrize("mode", [needs(mode) for mode in ("masked", "committee", "bfv", "masked+bfv")])
-def test_a_message_that_is_delivered_twice_gets_the_same_bytes_twice(trial: Trial, run: Run, mode: str) -> None:
-    run(mode=mode, deliveries=2)
-    assert_exact(trial, ALL)
-    assert_wiped(trial)
 
 
 SEVERAL_SUMS = {
@@ -212,12 +195,6 @@ def test_a_site_that_is_gone_is_a_dropout(trial: Trial, run: Run, case: tuple[st
     run(mode="masked", fate=gone_from(4, kind, number))
     assert_exact(trial, ALL if is_in_the_sum else [1, 2, 3, 5])
     assert_wiped(trial, but=4)
-
-
-@pytest.mark.parametrize("engine", ["local"], indirect=True)
-def test_a_committee_s_client_is_done_with_one_message(trial: Trial, run: Run) -> None:
-    run(mode="committee", fate=gone_from(HOLDER, STEP))
-    assert_exact(trial, ALL)
 
 
 @over(

@@ -27,7 +27,7 @@ VECTORS = {party: vector for party, vector in some_vectors().items() if party in
 ENCRYPTED = {"bfv": 2, "ckks": 5, "masked+bfv": 4, "masked+ckks": 9}
 EVERY = ENCRYPTED | {"committee, 1 of 4, identities": 3, "committee, 2 of 5": 3}
 EVERY |= {"masked, countersigned": 2, "committee, countersigned": 2}
-"""Of modes with many or slow messages only each such save is tried; all of them in the slow test."""
+"""Of modes with many or slow messages only each such save is tried; all of them in the slow form."""
 
 NAMES = [name for name, row in ROWS.items() if row.stores_its_server]
 """Series are restored from sum to sum: tests/secagg/masked/test_series_snapshots.py."""
@@ -64,24 +64,19 @@ def saves(name: str) -> int:
     return killer.saves
 
 
-def kill_at(name: str, when: str, numbers: range) -> None:
-    for number in numbers:
+@pytest.mark.parametrize(
+    ("name", "every"),
+    [
+        *((name, EVERY.get(name, 1)) for name in NAMES),
+        *(pytest.param(name, 1, marks=pytest.mark.slow) for name in EVERY),
+    ],
+)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_whoever_is_killed_at_any_save_comes_back_and_the_sum_is_exact(name: str, every: int, when: str) -> None:
+    for number in range(saves(name), 0, -every):
         killer = Killer(when, number)
         assert is_exact(name, run(*cohort(parties_of(name), killer)).result)
         assert killer.deaths == 1
-
-
-@NAMED
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_whoever_is_killed_at_any_save_comes_back_and_the_sum_is_exact(name: str, when: str) -> None:
-    kill_at(name, when, range(saves(name), 0, -EVERY.get(name, 1)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_whoever_is_killed_at_any_save_of_a_longer_sum_comes_back_too(name: str, when: str) -> None:
-    kill_at(name, when, range(saves(name), 0, -1))
 
 
 @NAMED

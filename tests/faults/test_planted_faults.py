@@ -29,6 +29,8 @@ from support.fault_checks import (
     EXACT,
     EXACT_PLAIN,
     FORGETS,
+    LOGGED,
+    LOGGED_COMMITTEE,
     NOISE,
     POOLED,
     RECEIPT,
@@ -413,11 +415,11 @@ of_class("masked", "promises_one_more", "A sum promises to withstand one client 
 of_class("plain", "bare_and_called_masked", "A mode sends bare vectors and calls them masked.", Bare,
          "label_histogram", "uniformity", "collusion")
 of_class("masked", "unbound", "Keys are not bound to the model that a client received.", Unbound, "different_models")
-masked("sites_forget", "Sites do not ask their journals.", Unasked, "query_log_differencing")
-committee("helpers_forget", "Neither sites nor helpers ask their journals.", Unasked, "query_log_differencing")
+masked("sites_forget", "Sites do not ask their journals.", Unasked, LOGGED)
+committee("helpers_forget", "Neither sites nor helpers ask their journals.", Unasked, LOGGED_COMMITTEE)
 masked("client_answers_twice", "A client that is restored unmasks a second total.", Restoring, AGAIN)
 committee("helper_answers_twice", "A helper that is restored answers for a second survivor set.",
-          Restoring, AGAIN_COMMITTEE, "survivor_sets")
+          Restoring, AGAIN_COMMITTEE)
 masked("client_keeps_secrets", "A client's stored session keeps its secrets when the sum is over.", Keeping, FORGETS)
 bfv("holder_decrypts_twice", "A key holder that is restored decrypts a second sum.", Restoring, AGAIN_BFV)
 # fmt: on

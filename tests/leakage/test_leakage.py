@@ -217,18 +217,9 @@ def lied(lies: dict[int, int]) -> Choose:
     return lambda among: lies.get(next(asked), 0) % among
 
 
+@pytest.mark.parametrize("max_examples", [20, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("cohort", RANDOM)
-def test_random_strategies_against_larger_cohorts(cohort: str) -> None:
-    search_at_random(cohort, 20)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cohort", RANDOM)
-def test_many_random_strategies_against_larger_cohorts(cohort: str) -> None:
-    search_at_random(cohort, 1000)
-
-
-def search_at_random(cohort: str, max_examples: int) -> None:
+def test_random_strategies_against_larger_cohorts(cohort: str, max_examples: int) -> None:
     stage = RANDOM[cohort]()
 
     @settings(max_examples=max_examples, database=None)

@@ -31,7 +31,6 @@ from analytic_secagg.local.deployment import SERVER, LocalDeployment
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.site.errors import DeploymentError
 from analytic_secagg.site.roster import Roster
-from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.totals import read_totals
 from analytic_secagg.trial import MIN_SURVIVORS, Trial, fitted_settings
@@ -354,10 +353,6 @@ class Theatre:
         return {
             site: sum(int(site[5:]) in one.survivors for one in self.totals) or charged[site] for site in self.sites
         }
-
-    def n_logged(self, site: str) -> int:
-        """How many totals the query log of a site has."""
-        return Site(SiteFile.read(self.trial.folder / site / "site.toml")).count_totals()[0]
 
 
 def is_right(output: Path, trial: Trial, settings: Mapping[str, Any], rows: Mapping[PartyId, ClientRows]) -> bool:

@@ -6,8 +6,6 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 HOST = "127.0.0.1"
 
@@ -72,13 +70,3 @@ class Proxy:
         for one in (source, sink):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-
-
-@contextmanager
-def proxied(port: int) -> Iterator[Proxy]:
-    """A proxy in front of a port, for as long as the ``with`` block lasts."""
-    proxy = Proxy(port)
-    try:
-        yield proxy
-    finally:
-        proxy.close()

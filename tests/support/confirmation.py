@@ -11,7 +11,6 @@ from secagg.encryption.encrypted import Encrypted
 from secagg.layout import IntVector
 from secagg.ring import RingVector
 from secagg.wire import MessageType
-from simulations.audit.attack import PROBE, Attack, Expectation
 from simulations.audit.evaluate import Score
 from simulations.audit.view import RecordedSum
 from simulations.audit.workbench import Bench
@@ -25,40 +24,22 @@ SUMS, ENTRIES = 12, 2_731
 vectors twelve times as long does, so of longer ones fewer are made."""
 
 
-class Confirmation(Attack):
-    """The noise of the sums leans towards the rounding errors of what clients sent, by more than chance."""
+def confirmed(bench: Bench, mode: Mode, trials: int) -> Score:
+    """Hand the key holder what a client sent, as a guess, for both clients of cohorts of two.
 
-    name = "confirmation"
-    title = "Whether a guess of all that a client sent is right, asked of the key holder"
-    explanation = (
-        "The key holder of an encrypted sum is handed what a client sent, as a guess, and looks for traces of rounding "
-        "it in the noise of up to twelve sums that it decrypts. Success: the noise confirms the guess. Chance: a "
-        "guess is confirmed by accident in one of a hundred cases at most."
-    )
-
-    def expected(self, mode: Mode | None) -> Expectation | None:
-        """It applies where a key holder sees the total, and must fail unless the mode says otherwise."""
-        guarantee = None if mode is None else mode.guarantee(PROBE)
-        if guarantee is None or not guarantee.helpers_learn_total:
-            return None
-        return Expectation.OPEN if guarantee.helpers_confirm_guesses else Expectation.HIDDEN
-
-    def play(self, bench: Bench, mode: Mode | None, trials: int) -> Score:
-        """Attack both clients of cohorts of two."""
-        assert mode is not None
-        scores = []
-        for _ in range(trials):
-            cohort = bench.cohort(2)
-            vectors = bench.vectors(cohort)
-            n_sums = min(SUMS, -(-SUMS * ENTRIES // bench.layout.size))
-            sums = [bench.run(mode, vectors) for _ in range(n_sums)]
-            leanings = np.array([_leanings(one, list(vectors.values())) for one in sums])
-            found = [bool(stats.norm.sf(one) < LEVEL) for one in leanings.sum(axis=0) / len(leanings) ** 0.5]
-            scores.append(Score(hits=sum(found), trials=len(found), chance=LEVEL))
-        return Score.pooled(scores)
-
-
-ATTACK = Confirmation()
+    It looks for traces of rounding the guess in the noise of up to twelve sums that it decrypts. A trial is won where
+    the noise confirms the guess.
+    """
+    scores = []
+    for _ in range(trials):
+        cohort = bench.cohort(2)
+        vectors = bench.vectors(cohort)
+        n_sums = min(SUMS, -(-SUMS * ENTRIES // bench.layout.size))
+        sums = [bench.run(mode, vectors) for _ in range(n_sums)]
+        leanings = np.array([_leanings(one, list(vectors.values())) for one in sums])
+        found = [bool(stats.norm.sf(one) < LEVEL) for one in leanings.sum(axis=0) / len(leanings) ** 0.5]
+        scores.append(Score(hits=sum(found), trials=len(found), chance=LEVEL))
+    return Score.pooled(scores)
 
 
 def _leanings(one: RecordedSum, vectors: list[IntVector]) -> list[float]:

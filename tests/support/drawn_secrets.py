@@ -8,22 +8,20 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 from scipy import stats
 
-from analytic_secagg.modes import Mode
 from secagg import MaskedSum, PartyId
 from secagg.committee.adversary import opened_boxes
 from secagg.committee.protocol import CommitteeSum
-from secagg.entropy import Entropy, InsecureSeededEntropy, os_entropy
+from secagg.entropy import Entropy, os_entropy
 from secagg.masked.adversary import revealed_self_masks
 from secagg.primitives.shamir import SECRET_BYTES
 from secagg.sums import CoalitionView
 from secagg.wire import payload_of
-from simulations.audit.attack import FEW_CLIENTS, MASKED, Expectation, SentAttack, in_the_clear
 from simulations.audit.attacks.mask_words import WORD, Words, repeats, words_of
 from simulations.audit.evaluate import Score
 from simulations.audit.view import RecordedSum, read_integers
@@ -41,50 +39,34 @@ SEARCHED = 1 << 13
 DRAWS, DRAW_BYTES, OF_A_PROCESS = 1 << 17, 8, 1 << 12
 
 
-class DrawnSecrets(SentAttack):
-    """Looks at all that parties drew: does it come twice, is it random, was it said; and what helpers get of it."""
+def strange_secrets(bench: Bench, runs: list[Run]) -> Score:
+    """Look at all that parties drew, which was recorded, and at what helpers get of it.
 
-    name = "drawn_secrets"
-    title = "Whether a secret comes twice, looks made up, or is said aloud"
-    explanation = (
-        "Not an attacker but a check: this report recorded every random byte that clients drew. They must not look "
-        "made up, nor come twice, in another client, sum or process; they must be enough, and hold the seeds of masks "
-        "that others get to see; no message shows them, and what a client says in one sum comes in no other. Boxes for "
-        "helpers are opened with all helpers' keys: seeds in them must differ, be the same for all who hold one, and "
-        "together be all of the mask. Success: a client, a process or a generator of which this is not so. Chance: "
-        "that fresh bytes look so."
-    )
+    It must not look made up, nor come twice, in another client, sum or process; it must be enough, and hold the seeds
+    of masks that others get to see; no message shows it, and what a client says in one sum comes in no other. Seeds in
+    helpers' boxes must differ, be the same for all who hold one, and together be all of the mask.
 
-    def expected(self, mode: Mode | None) -> Expectation | None:
-        """Where messages hide something, secrets must."""
-        return None if mode is None or in_the_clear(mode) else Expectation.HIDDEN
-
-    def control(self, bench: Bench, trials: int) -> Score | None:
-        """Look at two sums in which all parties draw from a seeded generator, the same bytes each time."""
-        cohort = bench.cohort(FEW_CLIENTS)
-        seeded = (replace(bench, entropy=InsecureSeededEntropy(0, "drawn again")) for _ in range(2))
-        runs = [(cohort, one.run(MASKED, one.vectors(cohort))) for one in seeded]
-        return self.against_messages(bench, runs)
-
-    def against_messages(self, bench: Bench, runs: list[Run]) -> Score:
-        """One trial a client, one each for the generator, here and in other processes, for seeds and for keys."""
-        drawn = _Drawn.of([recorded for _, recorded in runs])
-        hits = [not is_fresh(bench.entropy)]
-        said = [_said(recorded) for _, recorded in runs]
-        for place, (cohort, recorded) in enumerate(runs):
-            others = np.concatenate([np.empty(0, np.uint64), *said[:place], *said[place + 1 :]])
-            again, boxes = _has_run(said[place], others), _boxes(recorded)
-            used = _seeds_used(recorded, boxes)
-            tapes = [words_of(tape) for tape in recorded.tapes.values()]
-            aloud = _has_run(said[place], np.concatenate([np.empty(0, np.uint64), *tapes]))
-            for party in cohort:
-                tape = recorded.tapes.get(party, b"")
-                made_up = len(tape) < _least_drawn(recorded) or any(seed not in tape for seed in used[party])
-                hits.append(again or aloud or made_up or drawn.is_stale(tape) or _is_amiss(recorded, party, boxes))
-        seeds = Counter(seed for _, recorded in runs for seed in _seeds(_boxes(recorded)))
-        hits.append(max(seeds.values(), default=1) > 1 or _looks_made_up(b"".join(seeds)))
-        hits.append(_looks_made_up(b"".join({key for _, one in runs for key in _long_lived(one)})))
-        return Score(hits=sum(hits), trials=len(hits), chance=4 * LEVEL + drawn.chance)
+    Returns:
+        One trial a client, one each for the generator, here and in other processes, for seeds and for keys; won where
+        one of this is not so. Chance: that fresh bytes look so.
+    """
+    drawn = _Drawn.of([recorded for _, recorded in runs])
+    hits = [not is_fresh(bench.entropy)]
+    said = [_said(recorded) for _, recorded in runs]
+    for place, (cohort, recorded) in enumerate(runs):
+        others = np.concatenate([np.empty(0, np.uint64), *said[:place], *said[place + 1 :]])
+        again, boxes = _has_run(said[place], others), _boxes(recorded)
+        used = _seeds_used(recorded, boxes)
+        tapes = [words_of(tape) for tape in recorded.tapes.values()]
+        aloud = _has_run(said[place], np.concatenate([np.empty(0, np.uint64), *tapes]))
+        for party in cohort:
+            tape = recorded.tapes.get(party, b"")
+            made_up = len(tape) < _least_drawn(recorded) or any(seed not in tape for seed in used[party])
+            hits.append(again or aloud or made_up or drawn.is_stale(tape) or _is_amiss(recorded, party, boxes))
+    seeds = Counter(seed for _, recorded in runs for seed in _seeds(_boxes(recorded)))
+    hits.append(max(seeds.values(), default=1) > 1 or _looks_made_up(b"".join(seeds)))
+    hits.append(_looks_made_up(b"".join({key for _, one in runs for key in _long_lived(one)})))
+    return Score(hits=sum(hits), trials=len(hits), chance=4 * LEVEL + drawn.chance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -231,6 +213,3 @@ def _copies(entropy: Entropy) -> Iterator[bytes]:
 def _new_process() -> bytes:
     program = f"import sys, secagg.entropy as own; sys.stdout.buffer.write(own.os_entropy({OF_A_PROCESS}))"
     return subprocess.run((sys.executable, "-c", program), check=True, capture_output=True).stdout
-
-
-ATTACK = DrawnSecrets()

@@ -23,14 +23,12 @@ class MaskFault:
     """A faulty mask.
 
     Args:
-        name: in JSON.
-        title: in words.
+        name: of the test.
         spoil: gives the faulty mask in place of the right one.
         caught_by: the attacks that must notice.
     """
 
     name: str
-    title: str
     spoil: Callable[[RingVector], RingVector]
     caught_by: tuple[SentAttack, ...] = (DICE, WORLDS)
 
@@ -99,11 +97,11 @@ def _same_for_all_clients(mask: RingVector) -> RingVector:
 
 
 MASK_FAULTS = (
-    MaskFault("truncated", "masks of 16 bits only", _truncated),
-    MaskFault("float", "masks that went through float32", _float),
-    MaskFault("tail_skipped", "masks that end before the vector does", _tail_skipped),
-    MaskFault("constant", "one mask word for all entries", _same_for_all_entries, (DICE, WORDS)),
-    MaskFault("begins_again", "masks whose key stream begins again", _begins_again, (WORDS,)),
-    MaskFault("shared", "one mask for all clients", _same_for_all_clients, (WORDS,)),
+    MaskFault("truncated", _truncated),
+    MaskFault("float", _float),
+    MaskFault("tail_skipped", _tail_skipped),
+    MaskFault("constant", _same_for_all_entries, (DICE, WORDS)),
+    MaskFault("begins_again", _begins_again, (WORDS,)),
+    MaskFault("shared", _same_for_all_clients, (WORDS,)),
 )
 """Every fault of one mask; reuse takes two sums."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import train
 from analytic_secagg.site.errors import Refusal
 from analytic_secagg.site.message_handler import handle_message
-from analytic_secagg.site.messages import opened, signed
+from analytic_secagg.site.messages import CONTEXT, INVITE, STEP, opened, signed
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
@@ -124,9 +125,7 @@ def assert_trained_by_processes(trial: Trial, dataset: Dataset, *, learner: str,
     with LocalDeployment(trial) as deployment:
         deployment.order("run-1", **own, learner=learner, mode=mode)
         assert deployment.wait() is None, deployment.log(SERVER_HOST).read_text()
-        saved = load_model(deployment.output("run-1") / "model.safetensors")
-    pooled = fit_pooled(saved.learner, ClientRows.pool(list(trial.rows.values())))
-    assert saved.learner.weights_bytes(saved.model) == saved.learner.weights_bytes(pooled)
+        assert_pooled(deployment.output("run-1"), trial.rows)
 
 
 def run_config(**changes: Any) -> dict[str, Any]:
@@ -200,21 +199,69 @@ def events(trial: Trial) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def assert_pooled(output: Path, rows: Mapping[int, ClientRows], survivors: Sequence[int] | None = None) -> None:
+    """The model in this folder has the bytes of the survivors' pooled rows, and of nobody else's; everybody's if None.
+
+    Args:
+        output: where a run left its files.
+        rows: of every site.
+        survivors: the sites that are in the total.
+    """
+    saved, everybody = load_model(output / "model.safetensors"), list(rows)
+    pooled, whole = (
+        saved.learner.weights_bytes(fit_pooled(saved.learner, ClientRows.pool([rows[party] for party in those])))
+        for those in (survivors or everybody, everybody)
+    )
+    weights = saved.learner.weights_bytes(saved.model)
+    assert weights == pooled
+    assert (weights == whole) == (list(survivors or everybody) == everybody)
+    if (output / "summary.json").exists():
+        summary = json.loads((output / "summary.json").read_text())
+        assert summary["survivors"][-1] == list(survivors or everybody)
+        assert summary["weights_sha256"] == hashlib.sha256(weights).hexdigest()
+
+
 def is_exact(trial: Trial, survivors: list[int]) -> None:
-    saved = load_model(trial.folder / "server" / "models" / "rehearsal" / "model.safetensors")
-    pooled = fit_pooled(saved.learner, ClientRows.pool([trial.rows[party] for party in survivors]))
-    assert saved.learner.weights_bytes(saved.model) == saved.learner.weights_bytes(pooled)
+    assert_pooled(trial.folder / "server" / "models" / "rehearsal", trial.rows, survivors)
+
+
+def few_rows(trial: Trial, n_rows: int = 6) -> None:
+    """Leave every site so few rows that all together are far fewer than there are features."""
+    for party in trial.rows:
+        path = trial.site(party) / "rows.npz"
+        with np.load(path) as archive:
+            arrays = {name: archive[name][:n_rows] for name in archive}
+        np.savez(path, **arrays)
+
+
+def without_client(trial: Trial, party: int) -> None:
+    """Have a site's host only help from now on."""
+    path = trial.site(party) / "site.toml"
+    text = path.read_text()
+    path.write_text(text[: text.index("[client]")] + text[text.index("[policy]") :])
+
+
+def declining(*parties: int, to: Collection[str] = (CONTEXT, INVITE, STEP)) -> Hear:
+    """A fault: the server hears of these sites that they decline messages of these kinds, whatever they do."""
+    return lambda party, kind, content, said: Refusal.DECLINED if party in parties and kind in to else said
 
 
 def vanishes(party: int, kind: str, number: int = 1) -> IsGone:
     """A fault: from its ``number``-th message of a kind on this party's site answers nothing."""
+    return _gone(party, lambda came, seen: seen[kind] >= number)
+
+
+def misses(party: int, kind: str, *numbers: int) -> IsGone:
+    """A fault: this site is gone when these of its messages of a kind come, and there for all others."""
+    return _gone(party, lambda came, seen: came == kind and seen[kind] in numbers)
+
+
+def _gone(party: int, when: Callable[[str, Counter[str]], bool]) -> IsGone:
     seen: Counter[str] = Counter()
 
     def is_gone(site: int, came: str) -> bool:
-        if site != party:
-            return False
-        seen[came] += 1
-        return seen[kind] >= number
+        seen[came] += site == party
+        return site == party and when(came, seen)
 
     return is_gone
 

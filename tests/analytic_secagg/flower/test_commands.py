@@ -27,7 +27,6 @@ from analytic_secagg.site.key_files import read_secret
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.site.source import read_rows
-from analytic_secagg.site.store import FILE
 from analytic_secagg.site.table import TableSchema
 from analytic_secagg.trial import Trial
 
@@ -137,15 +136,6 @@ def test_check_site_tries_the_state_folder_and_names_missing_extras(
     assert "masked+bfv: declined until this host has more: pip install '.[he]'" in printed
     state(trial, 5).chmod(0o755)
     assert "chmod 700" in printed_error(["check-site", path], capsys)
-
-
-def test_check_site_names_a_damaged_file(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
-    """Here something else lies in its place."""
-    state(trial, 3).mkdir(mode=0o700)
-    (state(trial, 3) / FILE).write_bytes(b"something else" * 100)
-    printed = printed_error(["check-site", str(trial.folder / "site-3" / "site.toml")], capsys)
-    assert "error: damaged: " in printed
-    assert "Move it away, keep it, and bring back the newest copy" in printed
 
 
 @pytest.mark.parametrize(

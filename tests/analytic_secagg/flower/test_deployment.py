@@ -1,10 +1,11 @@
-"""A real deployment on loopback: TLS, node keys, processes that are killed. The model is exact to the bit."""
+"""Real deployments on loopback: TLS, node keys, killed processes, one approved app, and Flower's own simulation."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import secrets
 import shlex
 import shutil
 import signal
@@ -12,17 +13,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr", reason="needs the extra: pip install '.[flower]'")
 
-from child_processes import Processes, WayOut, wait_until
+from child_processes import Processes, WayOut, reserve_port, wait_until
 from loopback_deployment import ENVIRONMENT, FLOWERS_OWN, WARM, Deployment, assert_exact
 
 from analytic_secagg.__main__ import main
-from analytic_secagg.flower.trial import node_key_pair
+from analytic_secagg.certificates import Authority
+from analytic_secagg.flower.trial import copy_template, node_key_pair
 from analytic_secagg.site.store import SessionStore
 from secagg.dp import Ledger
 
@@ -34,11 +37,8 @@ PATIENT = {"join_seconds": 300.0, "round_seconds": 300.0}
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    running = Deployment(tmp_path / "trial", n_sites=5, n_helpers=2)
-    try:
+    with contextlib.closing(Deployment(tmp_path / "trial", n_sites=5, n_helpers=2)) as running:
         yield running
-    finally:
-        running.close()
 
 
 @pytest.mark.parametrize("command", [WARM, pytest.param(FLOWERS_OWN, marks=pytest.mark.slow)], ids=["warm", "Flower's"])
@@ -259,3 +259,164 @@ def test_what_flower_would_tell_its_makers_is_noticed(tmp_path: Path) -> None:
     finally:
         telling.close()
         way_out.close()
+
+
+PINNED, FREE = ("site-1", "site-2"), "site-3"
+"""The last site forgot to pin the approved app, which shows what the others are spared."""
+
+SETTINGS = {"mode": "committee", "join_seconds": 300.0, "round_seconds": 300.0}
+
+SUPEREXEC = f"{sys.executable} -m analytic_secagg.flower.superexec"
+
+WITHOUT_POWERS = "setpriv --bounding-set=-all --inh-caps=-all " if os.geteuid() == 0 else ""
+"""Root writes in a read-only folder unless it gives its powers up. A site's account should not be root at all."""
+
+REFUSED = "SuperExec authentication failed"
+
+FOREIGN_CODE = """\
+import os
+from pathlib import Path
+from flwr.clientapp import ClientApp
+app = ClientApp()
+Path(os.environ["FLWR_HOME"], "foreign-code-ran").touch()
+"""
+
+
+@pytest.fixture
+def hardened(tmp_path: Path) -> Iterator[Deployment]:
+    with contextlib.closing(Deployment(tmp_path / "trial", n_sites=3, n_helpers=2)) as running:
+        yield running
+
+
+@pytest.mark.slow  # more than two minutes of real processes
+def test_the_hardened_set_up(hardened: Deployment) -> None:
+    """A run completes exactly; who has no secret gets no task; an app that was not approved does not run."""
+    _start_server(hardened)
+    hardened.register(hardened.sites)
+    _approve_the_app(hardened)
+    ports = [_start_site(hardened, site) for site in hardened.sites]
+    strangers = _start_strangers(hardened, ports[0])
+    foreign = hardened.submit(app=_foreign_app(hardened), **SETTINGS)
+    run = hardened.submit(**SETTINGS)
+    assert hardened.wait_ended(run) == "finished:completed", hardened.progress(run)
+    assert_exact(hardened.trial, hardened.output(run), survivors=[1, 2, 3])
+    assert hardened.wait_ended(foreign) == "finished:failed"
+    ran = {site for site in hardened.sites if (_home(hardened, site) / "foreign-code-ran").exists()}
+    assert ran == {FREE}
+    for stranger, asked in strangers.items():
+        hardened.wait(lambda name=stranger: not hardened.processes.find(name), f"the end of {stranger}")
+        assert "Start `flwr-" not in hardened.processes.log(stranger)
+        assert hardened.processes.log(asked).count(REFUSED) == list(strangers.values()).count(asked)
+
+
+def _start_server(deployment: Deployment) -> None:
+    """The SuperLink, which runs no app itself, and the process that does."""
+    _write_secret(deployment, "server")
+    deployment.start_superlink("--database flower.db --isolation process --superexec-auth-secret-file server.secret")
+    deployment.start(
+        "server-superexec",
+        f"{SUPEREXEC} --runtime-api-address {deployment.address} --root-certificates tls/ca.crt "
+        "--superexec-auth-secret-file server.secret",
+        {"ANALYTIC_SECAGG_SERVER": str(deployment.folder / "server" / "server.toml")},
+    )
+
+
+def _start_site(deployment: Deployment, site: str) -> int:
+    """The SuperNode, and the process that runs its ClientApp; they speak TLS inside the site too."""
+    _write_secret(deployment, site)
+    authority = Authority()
+    certificates = (authority.certificate, *authority.issue("localhost", "127.0.0.1"))
+    for name, content in zip(("local-ca.crt", "local.crt", "local.key"), certificates, strict=True):
+        (deployment.folder / f"{site}.{name}").write_bytes(content)
+    port = deployment.start_supernode(
+        site,
+        flags=f"--isolation process --superexec-auth-secret-file {site}.secret --ssl-certfile {site}.local.crt "
+        f"--ssl-keyfile {site}.local.key --ssl-ca-certfile {site}.local-ca.crt",
+    )
+    deployment.start(
+        f"{site}-superexec",
+        f"{WITHOUT_POWERS}{SUPEREXEC} --runtime-api-address 127.0.0.1:{port} "
+        f"--root-certificates {site}.local-ca.crt --superexec-auth-secret-file {site}.secret",
+    )
+    return port
+
+
+def _write_secret(deployment: Deployment, name: str) -> None:
+    path = deployment.folder / f"{name}.secret"
+    path.write_text(secrets.token_hex(32))
+    path.chmod(0o600)
+
+
+def _approve_the_app(deployment: Deployment) -> None:
+    """Build the app once; each careful site installs it and lets no other be installed."""
+    assert deployment.flwr_text("build", "--app", "app").returncode == 0
+    (bundle,) = deployment.folder.glob("*.fab")
+    for site in PINNED:
+        done = deployment.flwr_text("install", bundle.name, home=f"{site}-superexec")
+        assert done.returncode == 0, done.stderr
+        (_home(deployment, site) / "apps").chmod(0o555)
+
+
+def _foreign_app(deployment: Deployment) -> str:
+    """An app of the same name and version that brings code of its own for the sites."""
+    folder = deployment.folder / "foreign"
+    copy_template(folder)
+    (folder / "foreign_client.py").write_text(FOREIGN_CODE)
+    ours = (folder / "pyproject.toml").read_text()
+    foreign = ours.replace("analytic_secagg.flower.client:app", "foreign_client:app")
+    assert foreign != ours
+    (folder / "pyproject.toml").write_text(foreign)
+    return folder.name
+
+
+def _start_strangers(deployment: Deployment, port: int) -> dict[str, str]:
+    """Processes that ask for work without the secret, or with another one; the name of each and of whom it asks."""
+    _write_secret(deployment, "stranger")
+    server = f"flower-superexec --runtime-api-address {deployment.address} --root-certificates tls/ca.crt"
+    site = f"flower-superexec --runtime-api-address 127.0.0.1:{port} --root-certificates site-1.local-ca.crt"
+    deployment.start("stranger-1", server)
+    deployment.start("stranger-2", f"{server} --superexec-auth-secret-file stranger.secret")
+    deployment.start("stranger-3", site)
+    return {"stranger-1": "superlink", "stranger-2": "superlink", "stranger-3": "site-1"}
+
+
+def _home(deployment: Deployment, site: str) -> Path:
+    return deployment.processes.home(f"{site}-superexec")
+
+
+N_SITES = 5
+
+
+@pytest.fixture
+def simulated(tmp_path: Path) -> Iterator[Deployment]:
+    """Ray's sockets need a path of less than 107 bytes, so its own folder lies elsewhere."""
+    folder = tmp_path / "trial"
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as ray:
+        environment = {
+            "ANALYTIC_SECAGG_SERVER": str(folder / "server" / "server.toml"),
+            "ANALYTIC_SECAGG_SITES": str(folder),
+            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(reserve_port()),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray's word for: listen on loopback alone
+            "HOME": str(folder / "operator-home"),
+            "RAY_TMPDIR": ray,
+        }
+        running = Deployment(folder, n_sites=N_SITES, n_helpers=2, superlink="local", environment=environment)
+        # With this file there Ray does not ask the metadata addresses of clouds where it is.
+        (folder / "operator-home" / "ray_bootstrap_config.yaml").write_text("{}\n")
+        with contextlib.closing(running):
+            yield running
+
+
+@pytest.mark.skipif(
+    find_spec("ray") is None, reason="Flower's simulation engine needs Ray: pip install 'flwr[simulation]'"
+)
+@pytest.mark.slow  # starts Ray, which not every machine lets run; half a minute
+def test_flwr_run_over_a_trial(simulated: Deployment) -> None:
+    """Node k is site k + 1, the model is exact, and nobody speaks to another host."""
+    size = f"num-supernodes={N_SITES} client-resources-num-cpus=1"
+    run = simulated.submit("--federation-config", size, mode="committee", join_seconds=300.0, round_seconds=300.0)
+    assert simulated.wait_ended(run) == "finished:completed", simulated.progress(run)
+    assert_exact(simulated.trial, simulated.output(run), survivors=list(simulated.trial.rows))
+    assert simulated.addresses_seen == {"127.0.0.1"}
+    assert simulated.way_out.requests() == []

@@ -398,17 +398,6 @@ def test_no_reply_holds_an_update_or_a_metric() -> None:
     assert n_vectors == len(ROWS)
 
 
-def test_a_node_that_vanishes_is_left_out_of_the_mean() -> None:
-    """As plain FedAvg that lost it; also where it vanishes after the set-up."""
-
-    def gone(node: int, message: Message) -> bool:
-        return node == 14 and (PLAN not in message.content or _stage(message) == "train")
-
-    plain = run(FedAvg(fraction_evaluate=0.0), NodesInThisProcess(secure=False, is_gone=gone), 2)
-    secure = run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), NodesInThisProcess(secure=True, is_gone=gone), 2)
-    assert distance(secure, plain) <= allowed(2)
-
-
 def test_too_few_survivors_leave_the_model_as_it_is() -> None:
     nodes = NodesInThisProcess(secure=True, is_gone=lambda node, message: node in (11, 12))
     result = run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 2)
@@ -516,16 +505,6 @@ def test_a_strategy_around_a_secure_mean_is_refused(around: Callable[[Strategy],
     assert nodes.seen == []
 
 
-def test_the_log_says_how_exact_a_mean_is_before_it_and_in_every_round(caplog: pytest.LogCaptureFixture) -> None:
-    """Coarse terms, of 2 bytes and a large max_weight, train a model of no use; the log shows it."""
-    coarse = MeanTerms(max_weight=6000, metrics=("train_loss",), entry_bytes=2)
-    with caplog.at_level("INFO", logger="flwr"):
-        run(SecureMean(FedAvg(fraction_evaluate=0.0), coarse), NodesInThisProcess(secure=True, terms=coarse), 2)
-    said = [record.getMessage() for record in caplog.records]
-    assert sum("w: clipped to [-8, 8]; error at most 8.1 whatever the weights" in line for line in said) == 1
-    assert sum("secure mean: 5 clients; error at most 0.045 ('w')" in line for line in said) == 2
-
-
 def test_terms_whose_step_is_larger_than_the_clip_are_no_terms(caplog: pytest.LogCaptureFixture) -> None:
     worthless = MeanTerms(max_weight=10_000, metrics=("train_loss",), entry_bytes=2)
     nodes = NodesInThisProcess(secure=True, terms=worthless)
@@ -567,16 +546,6 @@ def test_an_app_may_write_into_its_message() -> None:
     secure = run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), NodesInThisProcess(secure=True, task=write), 1)
     assert np.abs(plain.arrays["w"].numpy()).min() > 0.1
     assert distance(secure, plain) <= allowed(1)
-
-
-def test_arrays_of_other_shapes_are_no_update() -> None:
-    def narrow(message: Message, context: Context) -> Message:
-        reply = train(message, context)
-        reply.content["arrays"] = ArrayRecord({"w": Array(np.zeros(1, np.float32)), "n_batches": Array(np.array(0))})
-        return reply
-
-    nodes = NodesInThisProcess(secure=True, task=narrow)
-    assert len(run(SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes, 1).arrays) == 0
 
 
 def test_a_strategy_with_its_own_mean_of_metrics_is_refused() -> None:
@@ -657,15 +626,6 @@ def test_other_terms_leave_no_mean() -> None:
     nodes = NodesInThisProcess(secure=True)
     result = run(SecureMean(FedAvg(fraction_evaluate=0.0), terms), nodes, 1)
     assert len(result.arrays) == 0
-
-
-def test_a_client_of_more_examples_than_agreed_refuses_and_says_nothing_of_them() -> None:
-    terms = MeanTerms(max_weight=250, metrics=("train_loss",))
-    nodes = NodesInThisProcess(secure=True, terms=terms)
-    result = run(SecureMean(FedAvg(fraction_evaluate=0.0), terms), nodes, 1)
-    assert result.train_metrics_clientapp[1]["train_loss"] > 0
-    (refused,) = [reply for reply in nodes.seen if reply.has_error()]
-    assert (refused.error.code, refused.error.reason) == (Refusal.DECLINED, REASONS[Refusal.DECLINED])
 
 
 def test_a_node_trains_for_nobody_without_a_mean_and_once_for_a_model() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -133,11 +134,8 @@ HOLD = """\
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    running = Deployment(tmp_path / "trial", n_sites=N_NODES, n_helpers=2)
-    try:
+    with contextlib.closing(Deployment(tmp_path / "trial", n_sites=N_NODES, n_helpers=2)) as running:
         yield running
-    finally:
-        running.close()
 
 
 @pytest.mark.slow  # two minutes of real processes

@@ -24,6 +24,7 @@ from test_mean import PLAN, ROWS, NodesInThisProcess, _is_unmasking, _stage
 
 from analytic_secagg.errors import UsageError
 from analytic_secagg.flower.mean import MeanTerms, SecureMean
+from analytic_secagg.site.errors import REASONS, Refusal
 from benchmarks.secaggplus import flowers_round
 
 MAX_WEIGHT = 300
@@ -139,7 +140,7 @@ class InOrder(NodesInThisProcess):
         return super().push_messages(sorted(messages, key=lambda m: (m.metadata.dst_node_id == ODD) != self.first))
 
 
-def nodes_of(row: Wrong, *, secure: bool) -> NodesInThisProcess:
+def nodes_of(row: Wrong, *, secure: bool) -> InOrder:
     def train(message: Message, context: Any) -> Message:
         record: Any = message.content["arrays"]
         node = context.node_id
@@ -162,9 +163,8 @@ def nodes_of(row: Wrong, *, secure: bool) -> NodesInThisProcess:
     return nodes
 
 
-def model_of(row: Wrong, strategy: Any, *, secure: bool) -> float | None:
+def model_of(row: Wrong, strategy: Any, nodes: InOrder) -> float | None:
     """The model after rounds over one and the same model; None where the last round gave none."""
-    nodes = nodes_of(row, secure=secure)
     for _ in range(row.n_rounds):
         result = strategy().start(nodes, ArrayRecord({"w": Array(np.zeros(3, np.float32))}), num_rounds=1)
     return float(result.arrays["w"].numpy()[0]) if len(result.arrays) else None
@@ -172,8 +172,12 @@ def model_of(row: Wrong, strategy: Any, *, secure: bool) -> float | None:
 
 @pytest.mark.parametrize("row", TABLE.values(), ids=TABLE.keys())
 def test_ours_refuses_or_counts_by_name(row: Wrong) -> None:
-    found = model_of(row, lambda: SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), secure=True)
+    """Whatever is wrong, a node that takes no part says one class of reasons and no more."""
+    nodes = nodes_of(row, secure=True)
+    found = model_of(row, lambda: SecureMean(FedAvg(fraction_evaluate=0.0), TERMS), nodes)
     assert found == (None if row.ours is None else pytest.approx(row.ours, abs=1e-4))
+    said = {(reply.error.code, reply.error.reason) for reply in nodes.seen if reply.has_error()}
+    assert said <= {(Refusal.DECLINED, REASONS[Refusal.DECLINED])}
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -181,9 +185,9 @@ def test_ours_refuses_or_counts_by_name(row: Wrong) -> None:
 def test_flowers_strategy_beside_it(row: Wrong) -> None:
     if isinstance(row.fedavg, type):
         with pytest.raises(row.fedavg):
-            model_of(row, lambda: FedAvg(fraction_evaluate=0.0), secure=False)
+            model_of(row, lambda: FedAvg(fraction_evaluate=0.0), nodes_of(row, secure=False))
         return
-    found = model_of(row, lambda: FedAvg(fraction_evaluate=0.0), secure=False)
+    found = model_of(row, lambda: FedAvg(fraction_evaluate=0.0), nodes_of(row, secure=False))
     assert found == (None if row.fedavg is None else pytest.approx(row.fedavg, abs=1e-4, nan_ok=True))
 
 
@@ -220,7 +224,7 @@ def test_a_strategy_that_cannot_work() -> None:
     with pytest.raises(TypeError, match="Expect a LegacyContext"):
         SecAggPlusWorkflow(1.0, 0.7)(nodes_of(TABLE["nothing"], secure=False), Context(1, 1, {}, RecordDict(), {}))
     krum: Strategy = Krum(fraction_evaluate=0.0)
-    assert model_of(TABLE["nothing"], lambda: krum, secure=False) is not None
+    assert model_of(TABLE["nothing"], lambda: krum, nodes_of(TABLE["nothing"], secure=False)) is not None
 
 
 def test_every_row_of_the_page_names_its_tests() -> None:

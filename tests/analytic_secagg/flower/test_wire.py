@@ -1,7 +1,8 @@
-"""Bytes in Flower's records, records that are not this app's, and what Flower says of nodes that are lost."""
+"""Bytes in Flower's records, what Flower says of lost nodes, and how a run ends in Flower's log."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra: pip install '.[flower]'")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from support.rehearsed import few_rows, run_config
 
 from analytic_secagg.flower.client import site_of_node
 from analytic_secagg.flower.rehearsal import InProcessGrid
+from analytic_secagg.flower.server import RunFailedError, app
 from analytic_secagg.flower.wire import HEAVY_BYTES, GridTransport, pack, unpack
 from analytic_secagg.server.exchange import NoReply
 from analytic_secagg.server.server_file import SERVER_VARIABLE, ServerFile
@@ -141,3 +144,28 @@ def test_a_node_and_a_server_find_their_files(trial: Trial, monkeypatch: pytest.
         ServerFile.of_host()
     monkeypatch.setenv(SERVER_VARIABLE, str(trial.folder / "server" / "server.toml"))
     assert ServerFile.of_host().output.name == "models"
+
+
+LOG = logging.getLogger("flwr")
+
+
+def test_a_refused_total_ends_in_its_reason_and_no_traceback(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As Flower logs what an app raises; a fault of ours keeps its traceback."""
+    few_rows(trial)
+    monkeypatch.setenv(SERVER_VARIABLE, str(trial.folder / "server" / "server.toml"))
+    sites = {1000 + party: {"site": str(trial.folder / f"site-{party}" / "site.toml")} for party in trial.rows}
+    context = Context(run_id=7, node_id=0, node_config={}, state=RecordDict(), run_config=run_config())
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    with pytest.raises(RunFailedError) as failed:
+        app(InProcessGrid(sites), context)
+    LOG.error("%s raised an exception", "ServerApp", exc_info=failed.value)
+    assert "ReleaseRefusedError: class rows: " in caplog.text
+    assert "rank: the total has rank" in caplog.text
+    assert "Traceback" not in caplog.text
+    monkeypatch.setattr("analytic_secagg.flower.server.train", lambda *args, **names: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as fault:
+        app(InProcessGrid(sites), context)
+    LOG.error("%s raised an exception", "ServerApp", exc_info=fault.value)
+    assert "Traceback" in caplog.text

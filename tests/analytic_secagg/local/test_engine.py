@@ -21,9 +21,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.rehearsed import assert_pooled
 
-from analytic.learner import ClientRows, fit_pooled
-from analytic.model_files import load_model
 from analytic_secagg.datasets import bundled
 from analytic_secagg.local import node, server
 from analytic_secagg.local.deployment import LocalDeployment, _write_tls
@@ -214,13 +213,7 @@ def test_a_deployment_is_opened_again_over_its_own_folder(tmp_path: Path) -> Non
                 LocalDeployment(trial)
             deployment.order(run, **{name.replace("-", "_"): value for name, value in settings.items()})
             assert deployment.wait() is None
-    models = [load_model(deployment.output(run) / "model.safetensors") for run in ("first", "again")]
-    first, again = (one.learner.weights_bytes(one.model) for one in models)
-    assert (
-        first
-        == again
-        == models[0].learner.weights_bytes(fit_pooled(models[0].learner, ClientRows.pool(list(trial.rows.values()))))
-    )
+            assert_pooled(deployment.output(run), trial.rows)
 
 
 def test_the_server_obeys_orders_and_says_why_a_run_failed(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from support.rehearsed import edit, edit_all, events, is_exact, kept, proposal, 
 
 from analytic.errors import ImpossibleTotalError
 from analytic.learner import ClientRows
-from analytic.model_files import model_from_bytes, model_to_bytes
 from analytic.statistics import IntVector
 from analytic_secagg.datasets import bundled
 from analytic_secagg.federation import Step
@@ -23,7 +21,7 @@ from analytic_secagg.modes import KEY_HOLDER, MODES
 from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.site.errors import DeclinedError, Refusal
 from analytic_secagg.site.key_files import read_secret, write_secret
-from analytic_secagg.site.messages import INVITE, STEP, read_messages, read_proposal, write_messages, write_proposal
+from analytic_secagg.site.messages import INVITE, STEP, read_messages, read_proposal, write_messages
 from analytic_secagg.site.presence import presence_message
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.session import Session
@@ -31,7 +29,6 @@ from analytic_secagg.trial import KEY_HOLDER_PARTY, Trial
 from secagg import Layout
 from secagg.committee.helper import CommitteeHelper
 from secagg.config import SERVER
-from secagg.encoding import length_prefixed
 from secagg.primitives.identity import IdentityKey
 from secagg.ring import RingVector
 from secagg.wire import MessageType, message_type, payload_of, seal_frame
@@ -140,37 +137,6 @@ def test_an_answer_that_is_none_is_a_dropout(trial: Trial, said: bytes) -> None:
     rehearse(trial.folder, run_config(), hear=says_instead({INVITE: said, STEP: said}))
     is_exact(trial, [2, 3, 4, 5])
     assert refusals(trial) == [(str(LIAR), "its answer belongs to no message of this sum")]
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [[bytes(4), b"x"], [b"5", b"x"], [bytes(5000), b"x"], [b"\0\0\0\1"], [b"\0\0\0\1", b"x", b"\0\0\0\1", b"y"]],
-    ids=["number 0", "a short number", "a long number", "no message", "two messages"],
-)
-def test_a_party_that_no_number_is_ends_no_run(trial: Trial, parts: list[bytes]) -> None:
-    def hear(party: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
-        if party != LIAR or kind != INVITE or isinstance(said, Refusal):
-            return said
-        return length_prefixed(b"analytic-secagg/2 messages", read_messages(said)[0], *parts)
-
-    rehearse(trial.folder, run_config(), hear=hear)
-    is_exact(trial, [2, 3, 4, 5])
-
-
-@pytest.mark.parametrize("mode", ["masked", "committee"])
-def test_a_client_that_was_told_another_model_is_not_summed(trial: Trial, mode: str) -> None:
-    """More rows than the others may hold."""
-
-    def tell(party: int, kind: str, content: bytes) -> bytes:
-        if (party, kind) != (3, INVITE):
-            return content
-        told, asked = read_proposal(content)
-        saved: Any = model_from_bytes(told.model)
-        other = replace(saved.learner, max_rows=saved.learner.max_rows + 1)
-        return write_proposal(replace(told, model=model_to_bytes(other, saved.model)), asked)
-
-    rehearse(trial.folder, run_config(mode=mode), tell=tell)
-    is_exact(trial, [1, 2, 4, 5])
 
 
 def test_a_node_with_a_forged_identity_is_refused(trial: Trial) -> None:

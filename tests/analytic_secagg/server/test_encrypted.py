@@ -12,7 +12,6 @@ import pytest
 from support.extras import needs
 from support.parties import knows
 from support.rehearsed import (
-    edit_all,
     events,
     is_exact,
     is_wiped,
@@ -41,7 +40,6 @@ from analytic_secagg.site.messages import (
     read_messages,
     read_proposal,
     write_messages,
-    write_proposal,
 )
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.roster import Roster
@@ -126,29 +124,6 @@ def test_an_older_copy_of_a_key_holder_decrypts_nothing_that_it_certified_to_hav
         site(trial, HOLDER_SITE).answer(asked.session, requests)
 
 
-@pytest.mark.parametrize(
-    ("mode", "learner", "options", "ridge"),
-    [("masked+bfv", "deepafl", "n_layers=1 d_phi=8 d_f=8", 0.01), ("bfv", "safle", "n_buckets=4 group_size=2", 1.0)],
-)
-def test_every_sum_of_a_run_has_keys_of_its_own(
-    trial: Trial, mode: str, learner: str, options: str, ridge: float
-) -> None:
-    contexts: list[bytes] = []
-
-    def hear(party: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
-        if kind == CONTEXT and isinstance(said, bytes):
-            contexts.extend(read_messages(said)[1].values())
-        return said
-
-    edit_all(trial, ('learners = ["afl"]', f'learners = ["{learner}"]'))
-    config = run_config(mode=mode, learner=learner, options=options, ridge=ridge)
-    rehearse(trial.folder, config, hear=hear)
-    is_exact(trial, [1, 2, 3, 4, 5])
-    assert is_wiped(trial)
-    n_sums = sum(event["event"] == "sum" for event in events(trial))
-    assert len(set(contexts)) == n_sums > 1 if learner == "deepafl" else len(set(contexts)) == n_sums
-
-
 def test_a_client_without_the_key_holder_s_context_goes_on_with_the_others(trial: Trial) -> None:
     """Its node misses the question for the context alone, and is invited as all are."""
     rehearse(trial.folder, run_config(mode="masked+bfv"), is_gone=lambda party, kind: (party, kind) == (4, CONTEXT))
@@ -225,54 +200,6 @@ def test_a_stranger_s_context_is_refused_by_the_server(trial: Trial) -> None:
     (refused,) = [event for event in events(trial) if event["event"] == "refused"]
     assert refused["node"] == "1"
     assert "not signed by key holder 201" in refused["reason"]
-
-
-def test_a_stranger_s_context_is_refused_by_a_client(trial: Trial) -> None:
-    """A server that hands one client a key of its own learns nothing: the client declines and the others go on."""
-
-    def tell(party: int, kind: str, content: bytes) -> bytes:
-        if (party, kind) != (3, INVITE):
-            return content
-        proposed, asked = read_proposal(content)
-        pair = strangers_pair(proposed.without_announcements, trial)
-        return write_proposal(proposed.with_announced({KEY_HOLDER_PARTY: pair.announcement}), asked)
-
-    rehearse(trial.folder, run_config(mode="masked+ckks"), tell=tell)
-    is_exact(trial, [1, 2, 4, 5])
-
-
-def test_a_ciphertext_of_another_session_is_refused(trial: Trial) -> None:
-    """What client 3 said in one run, said again in the next."""
-    heard: list[bytes] = []
-
-    def hear(party: int, kind: str, content: bytes, answer: bytes | Refusal) -> bytes | Refusal:
-        if (party, kind) != (3, INVITE) or isinstance(answer, Refusal):
-            return answer
-        session, said = read_messages(answer)
-        heard.append(said[3])
-        return write_messages({3: heard[0]}, session=session)
-
-    rehearse(trial.folder, run_config(mode="bfv"), hear=hear)
-    is_exact(trial, [1, 2, 3, 4, 5])
-    rehearse(trial.folder, run_config(mode="bfv"), hear=hear)
-    is_exact(trial, [1, 2, 4, 5])
-    assert any("another session" in event["reason"] for event in events(trial) if event["event"] == "refused")
-
-
-def test_a_party_is_at_one_node(trial: Trial) -> None:
-    """Every client signs its ciphertexts, and no other speaks for it."""
-
-    def hear(party: int, kind: str, content: bytes, answer: bytes | Refusal) -> bytes | Refusal:
-        if (party, kind) != (2, INVITE) or isinstance(answer, Refusal):
-            return answer
-        session, said = read_messages(answer)
-        stolen = said[2][:38] + (3).to_bytes(4, "big") + said[2][42:]
-        return write_messages({**said, 3: stolen}, session=session)
-
-    rehearse(trial.folder, run_config(mode="bfv"), hear=hear)
-    is_exact(trial, [1, 2, 3, 4, 5])
-    told = "party 3: this ENCRYPTED_INPUT is not signed by the identity of its sender"
-    assert any(told in event["reason"] for event in events(trial) if event["event"] == "refused")
 
 
 def test_a_context_is_made_once_for_one_proposal(trial: Trial) -> None:
@@ -363,14 +290,6 @@ def test_a_mode_whose_parties_nobody_listed_is_refused_before_anybody_waits(tria
         rehearse(trial.folder, run_config(mode="bfv"))
 
 
-@pytest.mark.parametrize("mode", ENCRYPTED)
-def test_a_missing_extra_says_what_to_install(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tenseal", None)
-    with pytest.raises(RunSettingsError, match=r"pip install '\.\[he\]'"):
-        RunSettings.of(template_settings() | {"mode": mode})
-    assert RunSettings.of(template_settings()).mode == "masked"
-
-
 def test_a_site_without_the_extra_declines(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     proposed = answered(trial, question())
     monkeypatch.setitem(sys.modules, "tenseal", None)
@@ -387,3 +306,11 @@ def test_tenseal_is_imported_when_it_is_used_and_not_before() -> None:
     modules = "analytic_secagg.server.training, analytic_secagg.site.message_handler"
     code = f"import sys, {modules}; sys.exit('tenseal' in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("mode", ENCRYPTED)
+def test_a_missing_extra_says_what_to_install(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tenseal", None)
+    with pytest.raises(RunSettingsError, match=r"pip install '\.\[he\]'"):
+        RunSettings.of(template_settings() | {"mode": mode})
+    assert RunSettings.of(template_settings()).mode == "masked"

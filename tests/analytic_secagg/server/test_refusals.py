@@ -5,7 +5,6 @@ The classes are a closed list. What may depend on rows is one class, so that non
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -25,6 +24,7 @@ from support.rehearsed import (
     run_config,
     vanishes,
     with_budgets,
+    without_client,
 )
 
 from analytic.learner import ClientRows
@@ -98,8 +98,7 @@ def test_helpers_that_decline_are_not_called_unreachable(trial: Trial) -> None:
     """The owners of three sites allow a second total; to the helpers' query logs it leaves two clients in between."""
     edit_all(trial, (OPEN, CLOSED))
     rehearse(trial.folder, run_config(mode="committee"))
-    path = trial.site(1) / "site.toml"  # a helper alone from now on
-    path.write_text(re.sub(r"\[client\].*?(?=\n\[)", "", path.read_text(), flags=re.DOTALL))
+    without_client(trial, 1)
     rows = trial.rows[2]
     trial.give_rows(2, ClientRows(rows.features[::-1] * 0.5, rows.targets[::-1]))
     for party in (3, 4, 5):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.rehearsed import edit, edit_all, is_exact, proposal, rehearse, run_config, site, weigh
+from support.rehearsed import edit, edit_all, is_exact, proposal, rehearse, run_config, site, weigh, without_client
 
 from analytic import AFL, FedHiP, RowFormat
 from analytic.learner import ClientRows, fit_pooled
@@ -169,8 +169,7 @@ def test_personalising_needs_a_model_of_fedhip_and_rows_and_judges_where_some_ar
     assert "for judging" not in capsys.readouterr().out
     assert main(["personalise", str(tmp_path / "afl"), *words]) == 2
     assert "holds a model of afl, and must hold one of fedhip" in " ".join(capsys.readouterr().err.split())
-    text = site_file.read_text()
-    site_file.write_text(text[: text.index("[client]")] + text[text.index("[policy]") :])
+    without_client(trial, 2)
     assert main(["personalise", str(tmp_path / "fedhip"), *words]) == 2
     assert "has no [client], and so no rows" in capsys.readouterr().err
 

@@ -23,6 +23,7 @@ import pytest
 from support.rehearsed import (
     CLIENTS,
     Said,
+    declining,
     edit_all,
     events,
     is_exact,
@@ -38,7 +39,7 @@ from analytic_secagg.server.run_store import FILE, NodeAddresses, RunStore, Stop
 from analytic_secagg.server.server_file import ServerFile
 from analytic_secagg.server.training import folder_of
 from analytic_secagg.site.errors import DeploymentError, Refusal, RunSettingsError
-from analytic_secagg.site.messages import CONTEXT, END, INVITE, STEP, read_messages
+from analytic_secagg.site.messages import CONTEXT, END, INVITE, read_messages
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.trial import Trial
 from secagg.errors import SecureSumError, TooFewSurvivorsError
@@ -265,14 +266,8 @@ def test_a_server_that_is_set_back_opens_no_second_set_of_survivors(trial: Trial
 def test_a_server_that_is_set_back_after_a_certified_failure_gets_no_total(trial: Trial, tmp_path: Path) -> None:
     """Helpers signed that the sum failed, and its rows are free; so nothing of it may come out any more."""
     config, kept = run_config(mode="committee", **{"min-survivors": 3}), tmp_path / "kept"
-
-    def fails(party: int, kind: str) -> bool:
-        return party > 2 and kind == STEP  # too few clients is what the server finds; helpers are at sites 1 and 2
-
-    def hear(party: int, kind: str, content: bytes, said: Said) -> Said:
-        return Refusal.DECLINED if fails(party, "") or (party > 2 and kind != END) else said
-
-    saved = in_a_process(lambda: rehearse(trial.folder, config, hear=hear), keep=kept)
+    too_few = declining(3, 4, 5)  # which is what the server finds; helpers are at sites 1 and 2
+    saved = in_a_process(lambda: rehearse(trial.folder, config, hear=too_few), keep=kept)
     assert events(trial)[-1]["kind"] == "TooFewSurvivorsError"
     assert [event["certified"] for event in events(trial) if event["event"] == "failure"] == [True]
     assert [site(trial, party).count_totals() for party in CLIENTS] == [(0, 0)] * 5
@@ -290,20 +285,17 @@ def test_a_server_that_is_set_back_after_a_certified_failure_gets_no_total(trial
 def test_a_failure_is_certified_although_the_server_dies_meanwhile(trial: Trial, place: int) -> None:
     """All sites sent their vectors and too few arrived: rows are free again, whenever the server died."""
     config = run_config(mode="committee", **{"min-survivors": 3})
-
-    def hear(party: int, kind: str, content: bytes, said: Said) -> Said:
-        return Refusal.DECLINED if party > 2 and kind != END else said
-
+    too_few = declining(3, 4, 5)
     with as_it_was(trial):
-        saved = in_a_process(lambda: rehearse(trial.folder, config, hear=hear))
+        saved = in_a_process(lambda: rehearse(trial.folder, config, hear=too_few))
     assert "addresses failed session" in saved
     in_a_process(
-        lambda: rehearse(trial.folder, config, hear=hear), dies_at=saved.index("addresses failed session") + place
+        lambda: rehearse(trial.folder, config, hear=too_few), dies_at=saved.index("addresses failed session") + place
     )
     if place < 3:
         assert [site(trial, party).count_totals()[0] for party in CLIENTS] == [1] * 5
     with pytest.raises((SecureSumError, DeploymentError)):
-        rehearse(trial.folder, config, hear=hear)
+        rehearse(trial.folder, config, hear=too_few)
     assert [site(trial, party).count_totals() for party in CLIENTS] == [(0, 0)] * 5
     assert is_wiped(trial)
     rehearse(trial.folder, config)
@@ -332,13 +324,12 @@ def test_a_node_may_have_any_number(tmp_path: Path) -> None:
 def test_a_later_run_tells_the_sites_of_one_that_failed(trial: Trial) -> None:
     """The server died when its run had failed; the next run is another one."""
     config = run_config(mode="committee", **{"min-survivors": 3})
-
-    def hear(party: int, kind: str, content: bytes, said: Said) -> Said:
-        return Refusal.DECLINED if party > 2 and kind != END else said
-
+    too_few = declining(3, 4, 5)
     with as_it_was(trial):
-        saved = in_a_process(lambda: rehearse(trial.folder, config, hear=hear))
-    in_a_process(lambda: rehearse(trial.folder, config, hear=hear), dies_at=saved.index("addresses failed session") + 2)
+        saved = in_a_process(lambda: rehearse(trial.folder, config, hear=too_few))
+    in_a_process(
+        lambda: rehearse(trial.folder, config, hear=too_few), dies_at=saved.index("addresses failed session") + 2
+    )
     models = trial.folder / "server" / "models"
     (models / "rehearsal").rename(models / "earlier")
     assert [site(trial, party).count_totals()[0] for party in CLIENTS] == [1] * 5
@@ -358,12 +349,9 @@ def test_a_site_that_misses_the_end_is_told_later(trial: Trial, mode: str, lost:
     if missing := MODES[mode].missing_extra:
         pytest.skip(f"needs {missing}")
     config, models = run_config(mode=mode, **{"min-survivors": 3}), trial.folder / "server" / "models"
-
-    def hear(party: int, kind: str, content: bytes, said: Said) -> Said:
-        return Refusal.DECLINED if party in lost and kind == INVITE else said
-
+    vectors_lost = declining(*lost, to=(INVITE,))
     with pytest.raises(TooFewSurvivorsError):
-        rehearse(trial.folder, config, hear=hear, is_gone=lambda party, kind: (party, kind) == (4, END))
+        rehearse(trial.folder, config, hear=vectors_lost, is_gone=lambda party, kind: (party, kind) == (4, END))
     assert events(trial)[-2] | {"seconds": 0} == {"seconds": 0, "event": "not told", "nodes": 1}
     assert [site(trial, party).count_totals()[0] for party in CLIENTS] == [0, 0, 0, 1, 0]
     with pytest.raises(StoppedRunError, match=r"TooFewSurvivorsError.*begin another run, under another name"):
@@ -382,16 +370,12 @@ def test_a_site_that_misses_the_end_is_told_later(trial: Trial, mode: str, lost:
 def test_who_was_invited_before_the_server_died_is_told_of_a_failure(trial: Trial) -> None:
     """A site sent its vector to a process that died at once; to the next one it is nobody, and is told all the same."""
     config, models = run_config(mode="committee", **{"min-survivors": 3}), trial.folder / "server" / "models"
-
-    def hear(party: int, kind: str, content: bytes, said: Said) -> Said:
-        return Refusal.DECLINED if party in (3, 4) and kind == INVITE else said
-
     with as_it_was(trial):
         saved = in_a_process(lambda: rehearse(trial.folder, config))
     in_a_process(lambda: rehearse(trial.folder, config), dies_at=number_of(saved, "addresses", 2, after=False))
     assert events(trial)[-1]["event"] == "round closes"
     with pytest.raises(TooFewSurvivorsError):
-        rehearse(trial.folder, config, hear=hear, n_online=(4,))
+        rehearse(trial.folder, config, hear=declining(3, 4, to=(INVITE,)), n_online=(4,))
     assert [site(trial, party).count_totals()[0] for party in CLIENTS] == [0, 0, 0, 0, 1]
     (models / "rehearsal").rename(models / "before")
     rehearse(trial.folder, config)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
 import shutil
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,18 +12,21 @@ import numpy as np
 import pytest
 from support.extras import needs
 from support.rehearsed import (
-    IsGone,
     agree_on,
     announced,
+    declining,
     edit_all,
     events,
+    few_rows,
     is_exact,
     is_wiped,
+    misses,
     proposal,
     rehearse,
     run_config,
     site,
     vanishes,
+    without_client,
 )
 
 from analytic.learner import ClientRows
@@ -35,7 +36,7 @@ from analytic_secagg.errors import FederationError
 from analytic_secagg.release import ReleaseRefusedError
 from analytic_secagg.server.exchange import Exchange
 from analytic_secagg.server.run_settings import RunSettings, template_settings
-from analytic_secagg.site.errors import Refusal, RunSettingsError, UnreachableError
+from analytic_secagg.site.errors import RunSettingsError, UnreachableError
 from analytic_secagg.site.messages import CONTEXT, END, INVITE, STEP
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.trial import Trial, fitted_settings
@@ -46,19 +47,6 @@ from secagg.masked.messages import UnmaskShares
 from secagg.primitives.identity import SIGNATURE_BYTES
 from secagg.primitives.shamir import SHARE_BYTES
 from secagg.wire import HEADER_BYTES, Reader
-
-
-def misses(party: int, kind: str, *numbers: int) -> IsGone:
-    """A fault: this site is gone when these of its messages of a kind come, and there for all others."""
-    seen: Counter[str] = Counter()
-
-    def is_gone(site: int, came: str) -> bool:
-        if site != party:
-            return False
-        seen[came] += 1
-        return came == kind and seen[kind] in numbers
-
-    return is_gone
 
 
 def test_a_key_holder_that_missed_its_last_word_as_a_client_still_decrypts(trial: Trial) -> None:
@@ -80,12 +68,8 @@ def test_the_end_reaches_whoever_was_lost(trial: Trial) -> None:
     assert asked == list(trial.rows)
     asked.clear()
     with pytest.raises(TooFewSurvivorsError):
-        rehearse(trial.folder, run_config(), hear=declined, tell=tell)
+        rehearse(trial.folder, run_config(), hear=declining(*trial.rows, to=(STEP,)), tell=tell)
     assert asked == list(trial.rows)
-
-
-def declined(party: int, kind: str, content: bytes, said: bytes | Refusal) -> bytes | Refusal:
-    return Refusal.DECLINED if kind == STEP else said
 
 
 @pytest.mark.parametrize("mode", ["plain", "masked", "ckks", "masked+bfv"])
@@ -162,22 +146,12 @@ def noted_quorums(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 def test_a_node_that_has_no_part_does_not_raise_the_quorum(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """Node 6 is a helper's host, and no sum of the mode masked has helpers: nine tenths of five are five, not six."""
     shutil.copytree(trial.folder / "site-1", trial.folder / "site-6")
-    path = trial.folder / "site-6" / "site.toml"
-    path.write_text(re.sub(r"\[client\].*?\n\n", "", path.read_text(), flags=re.DOTALL))
+    without_client(trial, 6)
     enough = noted_quorums(monkeypatch)
     rehearse(trial.folder, run_config(mode="masked", quorum=0.9))
     is_exact(trial, [1, 2, 3, 4, 5])
     rounds = ["INVITATION", "ROSTER", "SHARE_DELIVERY", "UNMASK_REQUEST", "SURVIVOR_PROOF"]
     assert {title: enough[title] for title in rounds} == dict.fromkeys(rounds, 5)
-
-
-def few_rows(trial: Trial) -> None:
-    """Six rows at each site: together far fewer than there are features."""
-    for party in trial.rows:
-        path = trial.folder / f"site-{party}" / "rows.npz"
-        with np.load(path) as archive:
-            arrays = {name: archive[name][:6] for name in archive}
-        np.savez(path, **arrays)
 
 
 def test_a_total_from_which_rows_can_be_rebuilt_makes_no_model(trial: Trial) -> None:

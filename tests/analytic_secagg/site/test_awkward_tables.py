@@ -102,10 +102,6 @@ def test_a_refusal_names_a_section_that_its_file_can_have(name: str, tmp_path: P
     assert rows.features.tolist() == FEATURES
 
 
-def test_there_are_sixty_of_them() -> None:
-    assert len({file.name for file in FILES}) == len(FILES) >= 60
-
-
 @pytest.mark.parametrize(
     ("number", "own"),
     [
@@ -289,12 +285,16 @@ def sheet(book: Any, *above: list[str], title: str | None = None, **other: Any) 
         page.append(row)
 
 
-def test_workbooks(tmp_path: Path) -> None:
-    openpyxl = needs("openpyxl")
-    path = tmp_path / "rows.xlsx"
-    book = openpyxl.Workbook()
-    sheet(book)
+def workbook(folder: Path, **other: Any) -> tuple[Any, Path]:
+    """A workbook of one sheet, and the file where it was saved."""
+    book, path = needs("openpyxl").Workbook(), folder / "rows.xlsx"
+    sheet(book, **other)
     book.save(path)
+    return book, path
+
+
+def test_workbooks(tmp_path: Path) -> None:
+    book, path = workbook(tmp_path)
     assert read(tmp_path, path, CODES) == (FEATURES, TARGETS)
     sheet(book, ["Export"], ["of", "today"], title="Data")
     book.save(path)
@@ -322,20 +322,14 @@ def rewritten(path: Path, part: str, was: bytes, now: bytes) -> None:
 
 
 def test_a_workbook_that_states_a_wrong_size_loses_no_rows(tmp_path: Path) -> None:
-    openpyxl = needs("openpyxl")
-    path = tmp_path / "rows.xlsx"
-    book = openpyxl.Workbook()
-    sheet(book)
-    book.save(path)
+    _, path = workbook(tmp_path)
     rewritten(path, "xl/worksheets/sheet1.xml", b'<dimension ref="A1:D4"', b'<dimension ref="A1:D3"')
     assert read(tmp_path, path, CODES) == (FEATURES, TARGETS)
 
 
 def test_a_sheet_of_a_chart_is_no_table(tmp_path: Path) -> None:
     openpyxl = needs("openpyxl")
-    path = tmp_path / "rows.xlsx"
-    book = openpyxl.Workbook()
-    sheet(book)
+    book, path = workbook(tmp_path)
     chart = openpyxl.chart.BarChart()
     chart.add_data(openpyxl.chart.Reference(book.active, min_col=1, min_row=1, max_row=4))
     book.create_chartsheet("chart").add_chart(chart)
@@ -346,11 +340,7 @@ def test_a_sheet_of_a_chart_is_no_table(tmp_path: Path) -> None:
 
 
 def test_formulas_without_results_are_not_taken_for_missing(tmp_path: Path) -> None:
-    openpyxl = needs("openpyxl")
-    path = tmp_path / "rows.xlsx"
-    book = openpyxl.Workbook()
-    sheet(book, chol=["=A2*2", "=A3*2", None])
-    book.save(path)
+    _, path = workbook(tmp_path, chol=["=A2*2", "=A3*2", None])
     with pytest.raises(DataError, match="none of its 2 formulas has one"):
         read(tmp_path, path, CODES)
     rewritten(path, "xl/worksheets/sheet1.xml", b"<f>A2*2</f><v />", b"<f>A2*2</f><v>200.5</v>")
@@ -367,11 +357,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_workbook_is_refused(broken: str, tmp_path: Path) -> None:
-    openpyxl = needs("openpyxl")
-    path = tmp_path / "rows.xlsx"
-    book = openpyxl.Workbook()
-    sheet(book)
-    book.save(path)
+    _, path = workbook(tmp_path)
     rewritten(path, *BROKEN[broken])
     with pytest.raises(DataError, match=r"as a workbook|is a workbook of 0 sheets"):
         read(tmp_path, path, CODES)
@@ -519,20 +505,21 @@ def binary_file(suffix: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"rows{suffix}"
         if suffix == ".xlsx":
-            book = needs("openpyxl").Workbook()
-            sheet(book)
-            book.save(path)
+            workbook(Path(folder))
         else:
             needs("pyarrow")
             import pyarrow
-            from pyarrow import feather
+            from pyarrow import feather, parquet
 
             columns = {"age": [61, 57, 73], "chol": [200.5, None, 1180.25], "sex": list("fmf"), "outcome": list("nyy")}
-            feather.write_feather(pyarrow.table(columns), str(path), compression="uncompressed")
+            if suffix == ".feather":
+                feather.write_feather(pyarrow.table(columns), str(path), compression="uncompressed")
+            else:
+                parquet.write_table(pyarrow.table(columns), path)
         return path.read_bytes()
 
 
-@pytest.mark.parametrize("suffix", [".xlsx", ".feather"])
+@pytest.mark.parametrize("suffix", [".xlsx", ".feather", ".parquet"])
 @given(edits=st.lists(st.tuples(st.integers(0, 10**4), st.binary(min_size=1, max_size=3)), min_size=1, max_size=4))
 def test_a_damaged_binary_file_is_read_or_refused_and_nothing_else(suffix: str, edits: list[Any]) -> None:
     raw = bytearray(binary_file(suffix))

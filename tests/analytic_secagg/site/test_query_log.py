@@ -225,15 +225,6 @@ def test_the_owner_s_allowance_is_used_up(tmp_path: Path) -> None:
         assert own.count() == (4, 2)
 
 
-def test_an_owner_that_says_nothing_allows_nothing(tmp_path: Path) -> None:
-    folder = SessionStore(tmp_path / "state")
-    with folder.locked():
-        own = QueryLog(folder, policy=ClientPolicy())
-        enter(own)
-        with pytest.raises(ConsentRefusedError, match=r"\(0 of 0 are used\)"):
-            enter(own, without(1))
-
-
 def test_its_owner_sees_every_total_in_order(tmp_path: Path) -> None:
     sums = [masked(), masked(), committee(), committee()]
     with journal(tmp_path, further_totals=1) as own:

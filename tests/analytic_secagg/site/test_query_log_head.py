@@ -152,6 +152,7 @@ def computations_forgotten(tmp_path: Path) -> None:
         (set_back_by_one, BEHIND),
         (lost, LOST),
         (emptied, LOST),
+        (computations_forgotten, LOST),
         (another, OLDER),
         (of_different_times, OLDER),
         (begun_anew, OLDER),

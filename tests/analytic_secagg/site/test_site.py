@@ -1,4 +1,4 @@
-"""A site by itself: its files, its folder of sessions, and what it answers after it died."""
+"""A site by itself: its files and roster, its sessions, and what it answers after it died."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import flower as main
-from support.rehearsed import agree_on, announced, edit, kept, proposal, site, state
+from support.rehearsed import agree_on, announced, edit, kept, proposal, site
 
 from analytic.errors import InvalidRowsError
-from analytic_secagg.__main__ import main as of_sites
+from analytic_secagg.modes import find_mode
 from analytic_secagg.privacy import PrivacyPlan
 from analytic_secagg.server.run_settings import RunSettings, template_settings
 from analytic_secagg.server.server_file import ServerFile
+from analytic_secagg.session_config import SessionConfig
 from analytic_secagg.site import proposal as proposals
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, RunSettingsError, SiteFileError, WireError
 from analytic_secagg.site.key_files import read_secret, write_secret
@@ -22,7 +22,7 @@ from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.session import Session
 from analytic_secagg.site.site_file import SiteFile
 from analytic_secagg.trial import Trial
-from secagg import PlainSum
+from secagg import ClientPolicy, Layout, PlainSum, PolicyError, SumProtocol
 from secagg.config import SERVER
 from secagg.errors import LocalProtocolError, RemoteProtocolError
 from secagg.primitives.identity import IdentityKey
@@ -64,15 +64,6 @@ def test_a_session_id_serves_one_sum(trial: Trial) -> None:
     assert kept(trial, 1) == {"over"}
 
 
-def test_a_lost_state_is_a_dropout_and_never_a_second_mask(trial: Trial) -> None:
-    proposed = proposal()
-    site(trial, 1).join(proposed)
-    for path in state(trial, 1).iterdir():
-        path.unlink()
-    with pytest.raises(NoSessionError):
-        site(trial, 1).answer(proposed.session, {1: b"anything"})
-
-
 def test_an_aborted_session_stays_aborted_in_the_next_process(trial: Trial) -> None:
     proposed = proposal()
     site(trial, 1).join(proposed)
@@ -84,18 +75,6 @@ def test_an_aborted_session_stays_aborted_in_the_next_process(trial: Trial) -> N
         site(trial, 1).answer(proposed.session, {1: wrong})
     with pytest.raises(LocalProtocolError, match="aborted"):
         site(trial, 1).answer(proposed.session, {1: wrong})
-
-
-def test_a_request_that_a_helper_refuses_tells_nothing(trial: Trial) -> None:
-    """And changes nothing; that it answers one request is in test_encrypted.py, for helpers and key holders."""
-    proposed = announced(trial, proposal(mode="committee", helpers=(101, 102), min_survivors=3))
-    site(trial, 1).join(proposed)
-    protocol = Session.of(proposed, SiteFile.read(trial.folder / "site-1" / "site.toml").roster).protocol
-    own = IdentityKey(read_secret(trial.folder / "server" / "identity.key"))
-    wrong = seal_frame(MessageType.ROSTER, bytes(4), digest=protocol.digest, sender=SERVER, recipient=101, identity=own)
-    for _ in range(2):
-        with pytest.raises(RemoteProtocolError, match="SEED_DELIVERY is due"):
-            site(trial, 1).answer(proposed.session, {101: wrong})
 
 
 def test_a_site_answers_for_itself_only(trial: Trial) -> None:
@@ -299,27 +278,6 @@ def test_rosters_agree_by_their_fingerprint(trial: Trial, tmp_path: Path) -> Non
         Roster.read(tmp_path / "roster.toml")
 
 
-def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """From an empty folder: keys for two roles, a checked roster and site, and the app."""
-    pytest.importorskip("flwr", reason="needs the extra: pip install '.[flower]'")
-    assert main(["trial", str(tmp_path / "trial"), "--clients", "4", "--helpers", "1"]) == 0
-    assert of_sites(["check-site", str(tmp_path / "trial" / "site-1" / "site.toml")]) == 0
-    assert of_sites(["roster", str(tmp_path / "trial" / "server" / "roster.toml")]) == 0
-    assert of_sites(["identity", str(tmp_path / "identity.key")]) == 0
-    assert of_sites(["epoch", str(tmp_path / "trial" / "site-1" / "site.toml")]) == 0
-    assert main(["app", str(tmp_path / "app")]) == 0
-    assert main(["rehearse", str(tmp_path / "trial"), 'mode="committee" min-survivors=3']) == 0
-    assert main(["rehearse", str(tmp_path / "trial"), 'modes="committee"']) == 2
-    assert main(["rehearse", str(tmp_path / "trial"), "mode=committee"]) == 2
-    printed = capsys.readouterr().out
-    assert IdentityKey(read_secret(tmp_path / "identity.key")).public.hex() in printed
-    assert read_secret(tmp_path / "identity.key").hex() not in printed
-    assert "360 rows of 64 features" in printed
-    for words in (["identity", str(tmp_path / "identity.key")], ["app", str(tmp_path / "app")]):
-        assert main(words) == 2
-    assert "exists already" in capsys.readouterr().err
-
-
 def test_plain_sums_are_not_what_a_site_takes_part_in_by_default(trial: Trial, tmp_path: Path) -> None:
     path = trial.folder / "site-3" / "site.toml"
     text = path.read_text()
@@ -327,3 +285,92 @@ def test_plain_sums_are_not_what_a_site_takes_part_in_by_default(trial: Trial, t
     policy = SiteFile.read(path).policy
     assert policy.modes == {"masked"}
     assert isinstance(Session.of(proposal(mode="plain"), SiteFile.read(path).roster).protocol, PlainSum)
+
+
+KEY, OTHER, SERVER_KEY = "ab" * 32, "cd" * 32, "ef" * 32
+
+
+@pytest.mark.parametrize(
+    ("tables", "reason"),
+    [
+        ("[clients]\n", "needs clients and lists none"),
+        (f'[clients]\n1 = "{KEY}"\n[key_holder]\n201 = "{KEY}"\n202 = "{KEY}"', "names one party, not 2; leave one"),
+        (f'[clients]\n1 = "{KEY}"\n[helpers]\n1 = "{KEY}"', "number of its own; 1 is in two tables"),
+        (f'[clients]\none = "{KEY}"', "a number of 1 to 2.32 - 1, not 'one'"),
+        (f'[clients]\n0 = "{KEY}"', "a number of 1 to 2.32 - 1, not '0'"),
+        (f'[clients]\n{1 << 32} = "{KEY}"', "a number of 1 to 2.32 - 1"),
+        (f'[clients]\n1 = "{KEY[:-1]}"', "public key of party 1 must be 64 hexadecimal digits"),
+        (f'[clients]\n1 = "{KEY}{KEY}"', "public key of party 1 must be 64 hexadecimal digits"),
+        (f'[clients]\n1 = "{KEY}"\n[helpers]\n7 = "{39 * KEY}"', "public key of party 7 must be 64 hexadecimal digits"),
+        ("[clients]\n1 = 7", "public key of party 1 must be 64 hexadecimal digits"),
+        (f'[clients]\n1 = "{KEY}"\n[client]\n', "no place for client"),
+        (f'[clients]\n1 = "{KEY}"\n["own roles"]\n7 = "{KEY}"', "no place for own roles"),
+        (f'[clients]\n1 = "{KEY}"\n[beside.clients]\n7 = "{OTHER}"', r"no place for clients in \[beside\]"),
+        (f'[clients]\n1 = "{KEY}"\n[beside."own roles"]\n7 = "{OTHER}"', r"no place for own roles in \[beside\]"),
+        (f'[clients]\n1 = "{KEY}"\n[helpers]\n[beside.helpers]\n7 = "{OTHER}"', r"two tables of helpers"),
+        (f'[clients]\n1 = "{KEY}"\n[beside.veilers]\n1 = "{OTHER}"', "number of its own; 1 is in two tables"),
+        (f'beside = 7\n[clients]\n1 = "{KEY}"', "needs beside as a table, not a whole number"),
+        (f'totals = [2]\n[clients]\n1 = "{KEY}"', "totals go to parties of this roster, .* and 2 is none"),
+        ("clients = 7", "needs clients as a table, not a whole number"),
+        (f'beacon = "dice"\n[clients]\n1 = "{KEY}"', "beacon must be 64 hexadecimal digits"),
+        (f'[clients]\n1 = "{SERVER_KEY}"', "the server and party 1 have one key"),
+        (f'[clients]\n1 = "{OTHER}"\n[key_holder]\n7 = "{OTHER}"', "party 1 and party 7 have one key"),
+        (f'[clients]\n1 = "01{31 * "00"}"', "public key of party 1 has small order"),
+        (f'helpers = 7\n[clients]\n1 = "{KEY}"', "needs helpers as a table, not a whole number"),
+    ],
+)
+def test_a_bad_roster_is_refused(tmp_path: Path, tables: str, reason: str) -> None:
+    path = tmp_path / "roster.toml"
+    path.write_text(f'server = "{SERVER_KEY}"\n{tables}\n')
+    with pytest.raises(SiteFileError, match=reason):
+        Roster.read(path)
+
+
+def test_the_server_needs_a_key_too(tmp_path: Path) -> None:
+    (tmp_path / "roster.toml").write_text(f'server = "me"\n[clients]\n1 = "{KEY}"\n')
+    with pytest.raises(SiteFileError, match="public key of the server must be 64 hexadecimal digits"):
+        Roster.read(tmp_path / "roster.toml")
+
+
+def test_the_beacon_is_the_operator_s_and_everybody_s(tmp_path: Path) -> None:
+    """It stands in the file and in the fingerprint, and two parties with different ones have different graphs."""
+    clients = {party: party.to_bytes(32, "big") for party in range(1, 41)}
+    rosters = [Roster(server=b"s" * 32, clients=clients, beacon=beacon) for beacon in (b"a" * 32, b"b" * 32, b"")]
+    assert len({roster.fingerprint for roster in rosters}) == 3
+    (tmp_path / "roster.toml").write_text(rosters[0].to_toml())
+    assert Roster.read(tmp_path / "roster.toml") == rosters[0]
+    mine, other, none = (_masked(roster) for roster in rosters)
+    assert mine.guarantee.drawn_graph is not None
+    assert none.guarantee.drawn_graph is None
+    assert len({mine.digest, other.digest, none.digest}) == 3
+    site = ClientPolicy(identities=clients, beacon=rosters[0].beacon, min_corruption=0.05)
+    site.check(mine)
+    site.check(none)
+    with pytest.raises(PolicyError, match="the first 1 of this site's beacon, and is another"):
+        site.check(other)
+
+
+def test_the_sums_of_a_series_stand_on_the_beacon_s_graph_too() -> None:
+    clients = {party: party.to_bytes(32, "big") for party in range(1, 41)}
+    setup = _setup(Roster(server=b"s" * 32, clients=clients, beacon=b"a" * 32))
+    series, alone = find_mode("masked").series(setup), find_mode("masked").make(setup)
+    for number in (0, 1):
+        assert series.sum(number, setup.layout, b"").guarantee == alone.guarantee
+
+
+def _setup(roster: Roster) -> SessionConfig:
+    """As an invitation makes it."""
+    return SessionConfig(
+        layout=Layout.of([("s", 2, 100)]),
+        clients=tuple(roster.clients),
+        session_id=bytes(16),
+        client_keys=roster.clients,
+        server_key=roster.server,
+        beacon=roster.beacon,
+        corruption=0.05,
+        dropout=0.05,
+    )
+
+
+def _masked(roster: Roster) -> SumProtocol:
+    return find_mode("masked").make(_setup(roster))

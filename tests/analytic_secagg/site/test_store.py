@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.rehearsed import announced, change_record, edit, kept, last_byte_changed, proposal, site, state, stored
+from support.rehearsed import (
+    announced,
+    change_record,
+    edit,
+    kept,
+    last_byte_changed,
+    proposal,
+    site,
+    state,
+    stored,
+    without_client,
+)
 
 from analytic_secagg.__main__ import main
 from analytic_secagg.site.errors import DeclinedError, NoSessionError, SiteFileError
@@ -156,30 +167,20 @@ def test_a_changed_key_pair_does_not_open(trial: Trial) -> None:
 
 
 def test_a_site_needs_a_role(trial: Trial) -> None:
-    path = trial.folder / "site-3" / "site.toml"
-    text = path.read_text()
-    path.write_text(text[: text.index("[client]")] + text[text.index("[policy]") :])
+    without_client(trial, 3)
     with pytest.raises(SiteFileError, match="a site needs a role"):
-        SiteFile.read(path)
+        SiteFile.read(trial.site(3) / "site.toml")
 
 
 def test_a_host_that_only_helps_has_no_part_in_other_sums(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
-    path = trial.folder / "site-1" / "site.toml"
-    text = path.read_text()
-    path.write_text(text[: text.index("[client]")] + text[text.index("[policy]") :])
-    assert main(["check-site", str(path)]) == 0
+    without_client(trial, 1)
+    assert main(["check-site", str(trial.site(1) / "site.toml")]) == 0
     assert "client" not in capsys.readouterr().out
     with pytest.raises(DeclinedError, match="this site has no part in this sum"):
         site(trial, 1).join(proposal())
     assert set(
         site(trial, 1).join(announced(trial, proposal(mode="committee", helpers=(101, 102), min_survivors=3)))
     ) == {101}
-
-
-def test_another_helper_s_key(trial: Trial) -> None:
-    edit(trial, 1, ("party = 101", "party = 102"))
-    with pytest.raises(SiteFileError, match="another identity for helper 102"):
-        SiteFile.read(trial.folder / "site-1" / "site.toml")
 
 
 def test_rows_of_a_function(trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

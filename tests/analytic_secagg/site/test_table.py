@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from analytic import ClientRows
@@ -81,7 +79,7 @@ def test_a_table_becomes_rows_by_the_schema_alone(tmp_path: Path) -> None:
     assert schema(tmp_path).fingerprint == read.fingerprint != schema(tmp_path, other).fingerprint
 
 
-def test_a_site_and_a_comparison_take_tables(tmp_path: Path, trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_site_takes_tables(tmp_path: Path, trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
     folder = trial.folder / "site-3"
     site_file = folder / "site.toml"
     site_file.write_text(site_file.read_text().replace('"rows.npz"', '"rows.csv"\ncolumns = "schema.toml"'))
@@ -99,10 +97,6 @@ def test_a_site_and_a_comparison_take_tables(tmp_path: Path, trial: Trial, capsy
     table(folder, TABLE + "x,yes\n")
     with pytest.raises(SiteFileError, match="line 5: 5 values are needed, as in its first line, not 2"):
         rows_of(SiteFile.read(site_file))
-    table(folder, TABLE + rows)
-    asked = ["compare", "--data", str(folder / "rows.csv"), "--columns", str(folder / "schema.toml"), "--clients", "4"]
-    assert main([*asked, "--modes", "plain,masked"]) == 0
-    assert "98 training and 25 test rows, 5 features, 2 classes" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_table_of_no_rows_has_the_columns_all_the_same(tmp_path: Path) -> None:
@@ -137,13 +131,6 @@ def test_what_a_table_lacks_is_named_and_no_value_of_it(tmp_path: Path, was: str
     assert "perhaps" not in str(refused.value)
 
 
-def test_files_that_are_no_tables(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="must be CSV in UTF-8"):
-        schema(tmp_path).rows(table(tmp_path, b"name,\xff\xfe"))
-    with pytest.raises(DataError, match=r"cannot read .*none\.csv: No such file"):
-        schema(tmp_path).rows(tmp_path / "none.csv")
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -171,31 +158,6 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
 def test_schemas_that_cannot_be(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(SiteFileError, match=why):
         schema(tmp_path, text)
-
-
-def test_parquet_is_the_same_table(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow", reason=EXTRAS["pyarrow"])
-    parquet = pytest.importorskip("pyarrow.parquet")
-    made = {
-        "age": [32, None, 64],
-        "marker": [1.5, float("nan"), -0.2],
-        "sex": ["f", "m", None],
-        "outcome": ["yes", "no", "no"],
-    }
-    parquet.write_table(pyarrow.table(made), tmp_path / "rows.parquet")
-    read = schema(tmp_path)
-    found, written = read.rows(tmp_path / "rows.parquet"), read.rows(table(tmp_path))
-    assert np.array_equal(found.features, written.features)
-    assert np.array_equal(found.targets, written.targets)
-    (tmp_path / "rows.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match="as Parquet"):
-        read.rows(tmp_path / "rows.parquet")
-
-
-def test_without_its_library_parquet_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"\.\[parquet\]"):
-        schema(tmp_path).rows(tmp_path / "rows.parquet")
 
 
 FRAME = {

@@ -198,7 +198,7 @@ def test_no_total_gives_no_share(bench: Bench) -> None:
 
 
 def test_totals_of_changing_cohorts_isolate_a_client_whose_sites_keep_no_query_log(bench: Bench) -> None:
-    """Two totals, or three; that they do not where sites keep logs is a contract (``contracts/test_coalitions.py``)."""
+    """Two totals, or three; that they do not where sites keep logs is in ``site/test_query_log.py``."""
     attack, made = Differencing(), set[int]()
     for _ in range(8):
         vectors = bench.vectors(cohort := bench.cohort(5))
