@@ -474,12 +474,3 @@ class TestRefusals:
         with pytest.raises(UsageError, match="finds no GPU"):
             pick_device("cuda")
         assert pick_device("auto") == "cpu"
-
-
-def test_the_command_writes_what_compare_reads(images, resnet, tmp_path, capsys):
-    out = tmp_path / "features.npz"
-    folders = ["--images", str(images / "train"), "--test-images", str(images / "test")]
-    arguments = ["--backbone", "resnet18", "--weights", str(resnet), "--out", str(out), "--device", "cpu"]
-    assert main(["features", *arguments, *folders]) == 0
-    assert load_npz(out).x_train.shape == (4, 512)
-    assert "4 training and 2 test rows of 512 features, 2 classes" in capsys.readouterr().out
