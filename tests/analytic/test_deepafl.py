@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from support.examples import examples
+from support.learner_driver import dealt, train
 
 from analytic import deepafl, integer_maps, random_map
 from analytic.deepafl import DeepAFL, DeepModel
@@ -72,6 +73,15 @@ def _digits_learner(**changes: Any) -> DeepAFL:
         n_features=64, n_targets=10, feature_bound=1.0, max_rows=2000, n_layers=2, d_phi=96, d_f=96, gamma=0.1
     )
     return dataclasses.replace(learner, **changes)
+
+
+def test_federated_equals_pooled_on_real_rows_of_a_hundred_clients() -> None:
+    """Of sines: a solve of theirs is rounded to a float only with further digits."""
+    rows, _ = _digits()
+    learner = _digits_learner(activation="sine", fed_by_first=True, d_phi=32, d_f=40)
+    owners = np.sort(np.random.default_rng(3).integers(0, 100, len(rows)) ** 2 // 100)
+    federated = train(learner, dealt(rows, owners, 100))
+    assert learner.weights_bytes(federated) == learner.weights_bytes(fit_pooled(learner, rows))
 
 
 class TestWhatAClientKeeps:

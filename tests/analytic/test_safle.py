@@ -81,6 +81,18 @@ def test_one_block_may_hold_more_rows_than_float32_counts() -> None:
 
 
 @examples(4)
+@given(indexed_rows(max_values=6), st.integers(-5, 5))
+def test_counts_add_up_and_the_diagonal_comes_off_again(rows: Any, units: int) -> None:
+    spec, indices, labels = rows
+    whole = Counts.from_blocks(spec, [(indices, labels)])
+    cut = len(indices) // 3
+    parts = [Counts.from_blocks(spec, [(indices[p], labels[p])]) for p in (slice(0, cut), slice(cut, None))]
+    assert (parts[0] + parts[1]).to_bytes() == whole.to_bytes()
+    shifted = whole.with_diagonal(units)
+    assert np.array_equal(shifted.gram(all_cells(spec)), whole.gram(all_cells(spec)) + units * np.eye(spec.n_cells))
+
+
+@examples(4)
 @given(indexed_rows(max_values=5), st.sampled_from([0.0, 0.25, 3.0]))
 def test_the_solve_is_the_pseudo_inverse_or_ridge_solution(rows: Any, ridge: float) -> None:
     spec, indices, labels = rows
