@@ -263,6 +263,8 @@ def test_it_decrypts_once(kind: str) -> None:
     with pytest.raises(LocalProtocolError, match="forgotten its key"):
         holder.receive(other.until(MessageType.DECRYPTION_REQUEST)[HOLDER])
     assert holder.state is KeyHolderState.DONE
+    bound = protocol_of(kind).encoder.parameters.error_bound
+    assert 0 < holder.error <= bound * (2 if "bfv" in kind else 1)  # SEAL tells the BFV noise budget in whole bits
 
 
 @each_one_message

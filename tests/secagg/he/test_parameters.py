@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.encryption import choose_parameters, cipher
+from secagg.encryption import choose_parameters, cipher, explain_choice
 from secagg.encryption.cipher import VectorCipher, best_cipher
 from secagg.encryption.rings import MAX_MODULUS_BITS, RINGS, SPECIAL_PRIME_BITS, Ring, largest_prime_below
-from secagg.encryption.schemes import MARGIN, MAX_SLOTS, EncryptionParameters, SchemeName
+from secagg.encryption.schemes import FAILURE_BITS, MARGIN, MAX_SLOTS, EncryptionParameters, SchemeName
 from secagg.errors import ConfigurationError
 from secagg.layout import Layout
 
@@ -109,6 +109,12 @@ def test_sums_that_fit_a_slot_tell_the_key_holder_the_total_only() -> None:
     for bits in range(8, 58):
         found = best_cipher(Layout.of([("s", 100, 2**bits)]), 20, scheme="bfv")
         assert not found.reveals_carries, bits
+
+
+def test_the_explanation_names_choice_probability_and_bytes() -> None:
+    text, chosen = explain_choice(LAYOUT, 50), best_cipher(LAYOUT, 50)
+    for part in ("chosen: bfv", "passed over: ckks", f"{chosen.upload_bytes} bytes", f"2^-{FAILURE_BITS}"):
+        assert part in text
 
 
 def test_two_choices_never_share_their_canonical_bytes() -> None:
