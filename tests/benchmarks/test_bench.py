@@ -13,7 +13,7 @@ from analytic_secagg.errors import FederationError
 from analytic_secagg.modes import MODES
 from benchmarks import command, sessions
 from benchmarks.__main__ import main
-from benchmarks.command import SECTIONS
+from benchmarks.command import SECTIONS, SectionRecord, section_table
 from benchmarks.masked_client import add_keystreams
 from benchmarks.measure import (
     Goal,
@@ -43,6 +43,18 @@ BANDS = {
 
 def outside(rows: list[Row], band: Goal) -> list[str]:
     return [row.case for row in rows if row.ratio is not None and not band.is_met(row.ratio)]
+
+
+def test_goals_look_at_the_median_from_the_right_side_and_a_missed_one_is_shown() -> None:
+    ratio = Spread.of([0.5, 2.0, 9.0])
+    assert Goal(limit=2.0).is_met(ratio)
+    assert Goal(limit=2.0, at_least=True).is_met(ratio)
+    assert not Goal(limit=2.1, at_least=True).is_met(ratio)
+    assert Row(case="no goal", figures={}, ratio=ratio).met is None
+    row = Row(case="x", figures={"s": Spread.of([2.0, 1.0, 4.0])}, ratio=ratio, goal=Goal(limit=1.9))
+    found = SectionRecord.of(SECTIONS["a"], [row])
+    assert "| x | 2 (1 to 4) | 2 (0.5 to 9) | <= 1.9 | NOT met |" in section_table(found)
+    assert found.to_document()["rows"][0]["met"] is False
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # what Flower imports

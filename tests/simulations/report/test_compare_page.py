@@ -22,6 +22,7 @@ from analytic_secagg.datasets import Dataset, bundled
 from simulations.compare.comparison import Comparison, compare
 from simulations.compare.plan import flat, private_run, private_tasks
 from simulations.compare.tuning import Task
+from simulations.report.columns import human_bytes
 from simulations.report.compare_charts import PUBLISHED, accuracy_charts, deviation_chart, overview
 from simulations.report.findings import findings, verdict
 from simulations.report.html_report import sections, to_html
@@ -296,6 +297,20 @@ def test_wrong_personal_models_are_said_loudly(full: Comparison) -> None:
     assert (False, loud) in list(findings(wrong))
     assert len(re.findall(r" NO$", printed(wrong), re.MULTILINE)) == 1
     assert '<td class="wrong">NO</td>' in to_html(wrong)
+
+
+def test_messages_are_counted_below_the_table(comparison: Comparison) -> None:
+    several = {"sums": 4, "messages_per_sum": (4, 2, 2, 2), "messages_per_client": 10}
+    masked = next(run for run in comparison.runs if run.mode == "masked")
+    runs = (comparison.runs[0].model_copy(update=several), masked)
+    said = [finding for _, finding in findings(comparison.model_copy(update={"runs": runs}))]
+    assert "plain: vector messages 1, messages 10 in 4 sums (4, 3 x 2)" in said
+    assert "masked: vector messages 1, messages 4" in said
+
+
+@pytest.mark.parametrize(("count", "text"), [(999, "999 B"), (15_142, "15.1 kB"), (999_600, "1 MB"), (5e12, "5000 GB")])
+def test_bytes_read_like_a_person_writes_them(count: float, text: str) -> None:
+    assert human_bytes(count) == text
 
 
 @pytest.mark.parametrize("width", [60, 80])
