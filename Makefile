@@ -13,7 +13,7 @@ TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 EXTRAS ?= he
 ALL := $(filter all,$(EXTRAS))
 
-.PHONY: compare demo test coverage test-long mutants elsewhere bench sizes docs lint types dist release locks clean
+.PHONY: compare demo test coverage test-long mutants elsewhere bench docs lint types dist release locks clean
 
 compare: $(VENV)/.core        ## the main job on bundled data: every installed privacy mode side by side
 	$(BIN)/python -m simulations compare
@@ -38,9 +38,6 @@ elsewhere: $(VENV)/.all       ## the same bits on an emulated ARM64: Debian, as 
 
 bench: $(VENV)/.all           ## speed and size beside floors and peers, into docs/explanation/performance.md; takes long
 	$(BIN)/python -m benchmarks --page docs/explanation/performance.md
-
-sizes: $(VENV)/.all           ## files, lines, functions, arrows and floors of every package
-	$(BIN)/python tests/house_report.py
 
 docs: $(VENV)/.docs           ## the site in build/docs; a warning, such as a dead local link, is an error
 	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs build/docs

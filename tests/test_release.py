@@ -240,45 +240,10 @@ def test_every_place_names_one_version() -> None:
     assert citation()["version"] == version
 
 
-def test_the_changelog_keeps_its_form() -> None:
-    """An unreleased section first, then versions with their dates, newest first, and no other kinds of entries."""
-    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
-    first, *released = [line for line in lines if line.startswith("## ")]
-    assert first == "## [Unreleased]"
-    named = [re.fullmatch(r"## \[(\d+)\.(\d+)\.(\d+)\] - (\d{4}-\d\d-\d\d)", line) for line in released]
-    order = [(match[4], *map(int, match.groups()[:3])) for match in named if match is not None]
-    assert len(order) == len(released)
-    assert order == sorted(order, reverse=True)
-    kinds = {line for line in lines if line.startswith("### ")}
-    assert kinds <= {f"### {kind}" for kind in ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")}
-
-
-CITED = ("type", "title", "authors", "year")
-CITATION_KEYS = {"abstract", "authors", "cff-version", "date-released", "keywords", "license", "message", "references"}
-CITATION_KEYS |= {"title", "type", "version", "repository-code", "url", "doi"}
-
-
 def citation() -> dict[str, Any]:
     found = needs("yaml").safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert isinstance(found, dict)
     return found
-
-
-def test_the_citation_file_follows_its_format() -> None:
-    """What the Citation File Format 1.2.0 requires, and no key that it does not know."""
-    found = citation()
-    assert found["cff-version"] == "1.2.0"
-    assert {"cff-version", "message", "title", "authors"} <= found.keys() <= CITATION_KEYS
-    assert found["license"] == PROJECT["license"]
-    released = re.search(r"^## \[\d.*\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert released is not None
-    assert str(found["date-released"]) == released[1]
-    for work in (found, *found["references"]):
-        assert work["authors"]
-        for author in work["authors"]:
-            assert author.keys() in ({"name"}, {"family-names", "given-names"})
-    for reference in found["references"]:
-        assert all(reference[key] for key in CITED), reference
 
 
 def test_the_citation_names_the_papers() -> None:

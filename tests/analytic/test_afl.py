@@ -13,7 +13,6 @@ from analytic.afl import AFL, dequantised
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_format import FloatMatrix, RowFormat
 from analytic.statistics import Statistics
-from analytic.whole_numbers import INT64_MAX
 
 Q = RowFormat.parse
 UNIT = 2.0**-53
@@ -66,11 +65,6 @@ class TestAgainstTheDefinition:
         assert np.linalg.norm(model.weights - by_qr, 2) <= 2 * 4 * 5 * 16 * UNIT * kappa * np.linalg.norm(by_qr, 2)
         assert model.solution is not None
         assert model.solution.method == "cholesky"
-
-    def test_decision_function_takes_features_as_they_are(self) -> None:
-        learner = learner_of(2, 2)
-        model = fit_pooled(learner, ClientRows(np.eye(2), np.array([0, 1])))
-        assert learner.decision_function(model, np.array([[100, 0.25]])).tolist() == [[100.0, 0.25]]
 
     def test_dequantises_each_entry_once(self) -> None:
         total = Statistics(gram=np.array([[2**62 + 1]]), cross=np.array([[-3]]), count=1)
@@ -148,17 +142,8 @@ class TestAbsoluteAggregationLaw:
 
 
 class TestEnds:
-    def test_takes_the_largest_gamma_that_fits(self) -> None:
-        learner = learner_of(1, 1, max_clients=1, max_rows=1, ri_gamma=2.0**40)
-        assert INT64_MAX // 2 < learner.spec.gram_bound <= INT64_MAX
-        clients = [ClientRows(np.ones((1, 1)), np.zeros(1, dtype=int))]
-        assert train(learner, clients).weights.tolist() == [[1.0]]
-
     def test_clipped_rows_are_those_at_the_ends_of_the_format(self) -> None:
         rows = ClientRows(np.full((2, 3), 40.0), np.zeros(2, dtype=int))
         ends = ClientRows(np.full((2, 3), 32 - 2.0**-11), rows.targets)
         clipped = fit_pooled(learner_of(clip=True), rows)
         assert clipped.weights.tobytes() == fit_pooled(learner_of(), ends).weights.tobytes()
-
-    def test_nobody_gives_zero_weights(self) -> None:
-        assert train(learner_of(2, 2), []).weights.tolist() == [[0, 0], [0, 0]]

@@ -119,18 +119,6 @@ class TestWhatDigitsCannotDecide:
         assert_exact(solve_ridge(gram, cross), gram, cross, 0.0)
 
 
-class TestPermutation:
-    @pytest.mark.parametrize("n", [90, 30])
-    def test_permuted_features_have_permuted_weights(self, n: int) -> None:
-        rng = np.random.default_rng(n)
-        x, y = rng.integers(-999, 999, (n, 60)), rng.integers(0, 2, (n, 4))
-        gram, cross, order = x.T @ x, x.T @ y, rng.permutation(60)
-        expected = solve_ridge(gram, cross)
-        assert expected.certified
-        permuted = solve_ridge(gram[np.ix_(order, order)], cross[order])
-        assert permuted.weights.tobytes() == expected.weights[order].tobytes()
-
-
 class TestWithoutAProof:
     def test_a_rank_that_costs_too_much_to_prove_is_said_by_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(minimum_norm, "BUDGET", 0)

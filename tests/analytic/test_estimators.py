@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,10 +12,8 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticD
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.model_selection import train_test_split
 from sklearn.naive_bayes import GaussianNB
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.examples import examples
 from support.learner_driver import train
@@ -269,12 +266,6 @@ def test_no_ridge_shrinks_an_intercept():
     np.testing.assert_allclose(fitted.intercept_, peer.intercept_, atol=1e-5)
 
 
-def test_it_works_in_pipelines_and_searches():
-    pipeline = make_pipeline(StandardScaler(), AFLClassifier())
-    search = GridSearchCV(pipeline, {"aflclassifier__ridge": [0.1, 10.0]}, cv=2).fit(DIGITS, NAMES[LABELS])
-    assert search.score(DIGITS, NAMES[LABELS]) > 0.9
-
-
 @pytest.mark.parametrize(
     ("estimator", "learner"),
     [
@@ -318,18 +309,6 @@ def test_the_model_of_a_federation_becomes_an_estimator(estimator, learner):
         order = np.argsort(NAMES)
         np.testing.assert_array_equal(again.classes_, NAMES[order])
         assert again.score(DIGITS, NAMES[LABELS]) == served.score(DIGITS, NAMES[LABELS])
-
-
-def test_random_features_take_the_place_of_the_features():
-    """With an intercept and scaled columns like any others, and better than a linear model of the same rows."""
-    lift = replace(LIFT, n_columns=200, fraction_bits=16)
-    assert clone(AFLClassifier(lift=lift)).fit(DIGITS[:400], LABELS[:400]).score(DIGITS[400:], LABELS[400:]) > (
-        AFLClassifier().fit(DIGITS[:400], LABELS[:400]).score(DIGITS[400:], LABELS[400:])
-    )
-    features, targets = lift.apply(DIGITS).values, np.column_stack([LABELS, DIGITS[:, 20]])
-    fitted = AFLRegressor(lift=lift, ridge=1.0).fit(DIGITS, targets)
-    assert fitted.coef_.shape == (2, 200)
-    np.testing.assert_allclose(fitted.predict(DIGITS), features @ fitted.coef_.T + fitted.intercept_, atol=1e-9)
 
 
 def test_a_federation_of_regressors():

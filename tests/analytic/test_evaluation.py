@@ -224,18 +224,6 @@ def test_a_rate_s_interval_is_wilson_s(n: int, data: st.DataObject) -> None:
     assert (low, high) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
 
 
-@pytest.mark.parametrize(("m", "n", "apart"), [(5, 5, 1.0), (10, 300, 2.0), (12, 400, 3.0), (60, 60, 1.0)])
-def test_intervals_of_areas_hold_the_area(m: int, n: int, apart: float) -> None:
-    """At 95 %: of 600 samples below 548 do with probability 1e-4 if 95 in 100 would."""
-    rng, area = np.random.default_rng(0), stats.norm.cdf(apart / 2**0.5)
-    edges, held = np.linspace(-6, 10, 400), 0
-    for _ in range(600):
-        own, others = (np.histogram(rng.normal(mean, 1, k), edges)[0].tolist() for mean, k in ((apart, m), (0.0, n)))
-        low, high = delong(own, others)
-        held += low <= area <= high
-    assert held >= 548
-
-
 def test_every_rate_of_a_report_has_an_interval(classifier: ClassEvaluation, several: LabelsEvaluation) -> None:
     for judge, rows in (
         (classifier, ClientRows(DIGITS.x_test, DIGITS.y_test)),

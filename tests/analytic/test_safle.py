@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 import tracemalloc
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.linalg import blas
-from sklearn.datasets import load_digits
 from support.examples import examples
-from support.learner_driver import steps
 
 from analytic import counts as counts_module
 from analytic.bucketing import Encoding, FixedThresholds, QuantileThresholds
@@ -25,8 +20,6 @@ from analytic.errors import InvalidRowsError, SpecificationError
 from analytic.learner import ClientRows, fit_pooled
 from analytic.row_map import RowTerms
 from analytic.safle import SAFLe, solve_counts
-from analytic.solve import minimum_norm
-from analytic.solve.certified import one_blas_thread
 from analytic_secagg.federation import Step
 
 QUANTILES = QuantileThresholds(low=0.0, high=4.0, n_bins=32)
@@ -94,11 +87,9 @@ def test_counts_add_up_and_the_diagonal_comes_off_again(rows: Any, units: int) -
     whole = Counts.from_blocks(spec, [(indices, labels)])
     cut = len(indices) // 3
     parts = [Counts.from_blocks(spec, [(indices[p], labels[p])]) for p in (slice(0, cut), slice(cut, None))]
-    assert (parts[0] + parts[1]).to_bytes() == (parts[1] + parts[0]).to_bytes() == whole.to_bytes()
+    assert (parts[0] + parts[1]).to_bytes() == whole.to_bytes()
     shifted = whole.with_diagonal(units)
     assert np.array_equal(shifted.gram(all_cells(spec)), whole.gram(all_cells(spec)) + units * np.eye(spec.n_cells))
-    assert shifted.with_diagonal(-units).to_bytes() == whole.to_bytes()
-    assert spec.from_vector(spec.to_vector(whole)).to_bytes() == whole.to_bytes()
 
 
 @examples(4)
@@ -117,15 +108,6 @@ def test_the_solve_is_the_pseudo_inverse_or_ridge_solution(rows: Any, ridge: flo
     assert np.abs(solution.weights - exact @ (phi.T @ goals)).max(initial=0.0) < 1e-8
     if ridge == 0:
         assert solution.rank == (np.linalg.matrix_rank(phi) if len(phi) else 0)
-
-
-def test_the_rank_of_one_hot_groups_is_proven_by_their_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minimum_norm, "BUDGET", 0)
-    rng = np.random.default_rng(0)
-    spec = CountSpec(n_groups=30, n_values=4, n_classes=2, max_rows=2000)
-    indices, labels = rng.integers(0, 4, (2000, 30), dtype=np.uint16), rng.integers(0, 2, 2000)
-    solution = solve_counts(Counts.from_blocks(spec, [(indices, labels)]), spec)
-    assert (solution.method, solution.rank, solution.certified) == ("minimum norm", 30 * 3 + 1, True)
 
 
 def small_learner(encoding: Encoding, thresholds: str) -> SAFLe:
@@ -147,28 +129,6 @@ def some_rows(n: int, seed: int) -> ClientRows:
     return ClientRows(rng.gamma(2.0, 0.7, (n, 4)), rng.integers(0, 3, n))
 
 
-@pytest.mark.parametrize("encoding", Encoding)
-def test_thresholds_are_those_of_the_first_sum_and_weights_those_of_the_second(encoding: Encoding) -> None:
-    clients = [some_rows(9, seed) for seed in range(5)]
-    learner = replace(small_learner(encoding, "quantile"), ri_gamma=7, max_clients=5)
-    _, known, model = steps(learner, clients, [[0, 2], [1, 2, 4]])
-    refitted = replace(learner, thresholds=FixedThresholds.of(known.thresholds), ri_gamma=0)
-    pooled = fit_pooled(refitted, ClientRows.pool([clients[k] for k in (1, 2, 4)]))
-    assert learner.weights_bytes(model) == refitted.weights_bytes(pooled)
-
-
-@examples(4)
-@given(st.integers(0, 2**32), st.sampled_from(Encoding))
-def test_scores_are_the_linear_model_on_one_hot_rows(seed: int, encoding: Encoding) -> None:
-    """Lemma 1, with the indices that the learner itself uses."""
-    learner, rows = small_learner(encoding, "fixed"), some_rows(25, seed)
-    model = fit_pooled(learner, rows)
-    digits = learner.bucketing.digits(rows.features, learner.init().thresholds)
-    phi = one_hot_rows(learner.grouping.indices(digits), learner.grouping.n_values)
-    # two ways to round one model's scores: the sums of looked-up weights are added in another order
-    assert np.allclose(learner.decision_function(model, rows.features), phi @ model.weights, rtol=0, atol=1e-12)
-
-
 def test_a_row_scores_the_same_in_every_batch() -> None:
     learner, rows = small_learner(Encoding.BINARY_OVERLAPPING, "quantile"), some_rows(60, 1)
     model = fit_pooled(learner, rows)
@@ -185,30 +145,6 @@ def test_blocks_of_rows_leave_no_trace(encoding: Encoding, monkeypatch: pytest.M
     monkeypatch.setattr(counts_module, "HISTOGRAM_ROWS", 7)
     monkeypatch.setattr(counts_module, "PRODUCT_ROWS", 7)
     assert learner.weights_bytes(fit_pooled(learner, rows)) == whole
-
-
-@pytest.mark.parametrize(
-    ("encoding", "n_buckets", "group_size", "floor"),
-    [(Encoding.INTEGER, 8, 1, 0.9), (Encoding.ONE_HOT, 4, 2, 0.9), (Encoding.BINARY_OVERLAPPING, 8, 2, 0.9)],
-)
-def test_it_learns_real_digits(encoding: Encoding, n_buckets: int, group_size: int, floor: float) -> None:
-    """Handwritten digits, 1400 rows to learn and 397 to test: far above chance (0.1), for every encoding."""
-    features, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(labels))
-    train, test = order[:1400], order[1400:]
-    learner = SAFLe(
-        n_features=64,
-        n_classes=10,
-        max_rows=1400,
-        thresholds=QuantileThresholds(low=0.0, high=16.0, n_bins=64),
-        encoding=encoding,
-        n_buckets=n_buckets,
-        group_size=group_size,
-    )
-    model = fit_pooled(learner, ClientRows(features[train], labels[train]))
-    found = learner.decision_function(model, features[test]).argmax(axis=1)
-    assert np.mean(found == labels[test]) > floor
-    assert np.array_equal(model.weights.shape, (learner.spec.n_cells, 10))
 
 
 def test_bounds_fit_17_bits_and_are_reached() -> None:
@@ -296,35 +232,3 @@ def test_memory_stays_near_one_gram(n_values: int) -> None:
     finally:
         tracemalloc.stop()
     assert peak < square + block
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_values", [2, 4, 8, 16, 32, 64])
-def test_counting_beats_a_float64_product(n_values: int) -> None:
-    """One BLAS thread and processor time, so that a busy machine changes little; measured factors are 3 or more."""
-    with one_blas_thread():
-        seconds = _compare(n_cells=2048, n_values=n_values, n=16384)
-    assert seconds["dense"] > seconds["counts"], seconds
-
-
-def _compare(*, n_cells: int, n_values: int, n: int) -> dict[str, float]:
-    """Seconds for the counts and for a float64 product of the one-hot rows, block by block; the best of two each."""
-    spec = CountSpec(n_groups=n_cells // n_values, n_values=n_values, n_classes=10, max_rows=n)
-    step = counts_module.HISTOGRAM_ROWS if n_values >= HISTOGRAM_VALUES else counts_module.PRODUCT_ROWS
-    blocks = list(random_blocks(spec, n, step))
-
-    def dense() -> None:
-        gram = np.zeros((n_cells, n_cells), order="F")
-        for indices, _ in blocks:
-            phi = np.zeros((len(indices), n_cells))
-            np.put_along_axis(phi, indices + n_values * np.arange(spec.n_groups), 1.0, axis=1)
-            gram = blas.dsyrk(1.0, phi.T, beta=1.0, c=gram, overwrite_c=True)
-
-    ways: dict[str, Callable[[], object]] = {"counts": lambda: Counts.from_blocks(spec, blocks), "dense": dense}
-    best = dict.fromkeys(ways, float("inf"))
-    for _ in range(2):
-        for name, way in ways.items():
-            start = time.process_time()
-            way()
-            best[name] = min(best[name], time.process_time() - start)
-    return best

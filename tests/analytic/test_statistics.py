@@ -106,12 +106,6 @@ class TestExactness:
             largest = a * max(a, spec.target_format.magnitude)
             assert spec.exact_rows * largest <= 2**53 < (spec.exact_rows + 1) * largest
 
-    def test_rows_beyond_several_blocks(self) -> None:
-        rng, n = np.random.default_rng(3), 2 * BLOCK_ROWS + 17
-        spec = spec_of(4, 3)
-        features, labels = extreme_rows(rng, spec.feature_format, (n, 4)), rng.integers(0, 3, n)
-        assert Statistics.from_rows(spec, features, labels).to_bytes() == oracle(spec, features, labels)
-
     @pytest.mark.parametrize("n_targets", [1, APPENDED_TARGETS, APPENDED_TARGETS + 1])
     @pytest.mark.parametrize("labels", [False, True])
     def test_targets_beside_the_features_and_in_a_product_of_their_own(self, n_targets: int, labels: bool) -> None:
@@ -148,12 +142,6 @@ class TestExactness:
         for same in (np.asfortranarray(features), wide[::2, ::2], features[::-1]):
             other = labels[::-1] if same.base is features else labels
             assert Statistics.from_rows(spec, same, other).to_bytes() == expected
-
-    def test_labels_equal_their_one_hot_rows(self) -> None:
-        rng, spec = np.random.default_rng(6), spec_of(3, 4)
-        features, labels = rng.uniform(-32, 32, (50, 3)), rng.integers(0, 4, 50)
-        by_matrix = Statistics.from_rows(spec, features, one_hot(labels, 4))
-        assert by_matrix.to_bytes() == Statistics.from_rows(spec, features, labels).to_bytes()
 
     def test_clips_features_and_targets_when_asked(self) -> None:
         spec = spec_of(1, 1, "Q1.2", target_format=Q("UQ1.1"))

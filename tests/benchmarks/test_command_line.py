@@ -28,9 +28,6 @@ WRONG = [
     ("--page page.md", "--page: needs a page with a line '## Results', below which it is replaced; .*page.md has none"),
 ]
 
-LONG = ("--json bench.json --page docs/explanation/performance.md", "--sections a,c,d")
-"""Examples of the help that are read but not run: they take minutes."""
-
 
 @pytest.mark.parametrize(("text", "message"), WRONG, ids=lambda value: value[:20])
 def test_wrong_input_is_one_message_code_2_and_no_file(
@@ -54,18 +51,6 @@ def examples() -> list[str]:
 @pytest.mark.parametrize("text", examples())
 def test_the_parser_takes_every_example(text: str) -> None:
     COMMAND.make_context("benchmarks", shlex.split(text))
-
-
-def test_the_short_example_works(capsys: pytest.CaptureFixture[str]) -> None:
-    (short,) = set(examples()) - set(LONG)
-    assert main(shlex.split(short)) == 0
-    output = capsys.readouterr()
-    assert re.findall(r"^### (\w)\.", output.out, flags=re.M) == ["c", "e"]
-
-
-def test_the_help_ends_with_the_exit_codes() -> None:
-    codes = re.findall(r"(\d+)\s+\w", str(COMMAND.epilog).split("exit code: ")[1])
-    assert codes == ["0", "2", "130", "141", "143"]
 
 
 def is_gone(group: int) -> bool:

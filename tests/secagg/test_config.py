@@ -177,21 +177,8 @@ def test_bytes_cannot_move_from_one_field_to_the_next() -> None:
     assert one.digest != other.digest
 
 
-@given(st.sampled_from(KINDS))
-def test_the_same_parameters_have_the_same_digest(kind: type) -> None:
-    assert make(kind).digest == make(kind).digest
-    assert make(kind) == make(kind)
-
-
 def test_the_default_threshold_and_its_number_are_one_configuration() -> None:
     assert make(MaskedSum).digest == make(MaskedSum, threshold=3).digest
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_configurations_do_not_change(kind: type) -> None:
-    config = make(kind)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        config.session_id = bytes(16)
 
 
 @given(st.sets(st.integers(1, MAX_PARTY), min_size=1, max_size=20), st.integers(0, MAX_PARTY))

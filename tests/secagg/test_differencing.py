@@ -50,12 +50,6 @@ def test_it_is_the_fewest_over_all_combinations(totals: list[set[int]]) -> None:
     assert min_difference_size(earlier, new) == (None if follows else in_each.min())
 
 
-@given(st.lists(st.sets(st.sampled_from(COHORT), min_size=1), min_size=1, max_size=4), st.data())
-def test_the_order_of_earlier_totals_does_not_matter(totals: list[set[int]], data: st.DataObject) -> None:
-    *earlier, new = totals
-    assert min_difference_size(data.draw(st.permutations(earlier)), new) == min_difference_size(earlier, new)
-
-
 def test_more_than_can_be_looked_at_hides_nobody() -> None:
     """Totals that are halves of a cohort by the bits of a client's number: each pair differs by half of all."""
     cohort = range(1, 1024)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.entropy import InsecureSeededEntropy, os_entropy
+from secagg.entropy import InsecureSeededEntropy
 
 
 @given(st.integers(0, 2**64), st.text(max_size=10), st.lists(st.integers(0, 200), max_size=10))
@@ -26,16 +25,6 @@ def test_the_seeded_stream_is_what_it_says() -> None:
 @given(st.tuples(st.integers(0, 99), st.text(max_size=4)), st.tuples(st.integers(0, 99), st.text(max_size=4)))
 def test_other_seeds_and_labels_give_other_streams(one: tuple[int, str], other: tuple[int, str]) -> None:
     assert (InsecureSeededEntropy(*one)(32) == InsecureSeededEntropy(*other)(32)) == (one == other)
-
-
-@pytest.mark.parametrize("n_bytes", [0, 1, 16, 32, 1000])
-def test_lengths(n_bytes: int) -> None:
-    assert len(os_entropy(n_bytes)) == len(InsecureSeededEntropy(1)(n_bytes)) == n_bytes
-
-
-def test_the_systems_bytes_are_fresh() -> None:
-    drawn = {os_entropy(16) for _ in range(100)}
-    assert len(drawn) == 100
 
 
 def test_the_unsafe_one_says_so_and_hides_its_state() -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from support.parties import SERVER_KEY, identified, key_of, sealed_to, signing
+from support.parties import SERVER_KEY, identified, signing
 
 from secagg import Assumptions, CommitteeSum, Layout, MaskedSum, run_in_memory
-from secagg.committee.explain import client_cost, helper_cost
 from secagg.config import SERVER
 from secagg.masked.explain import later_cost
 from secagg.masked.series import MaskedSeries
@@ -128,28 +126,6 @@ def test_two_clients_are_told_that_each_computes_the_other_s_vector(n_clients: i
     for protocol in protocols:
         assert protocol.survivors_needed == masked.survivors_needed
         assert ("each can compute the other's vector" in protocol.explain()) is works is (n_clients == 2)
-
-
-@pytest.mark.parametrize("n_helpers", [1, 3])
-@pytest.mark.parametrize("signed", [False, True])
-def test_what_is_said_of_a_committee(n_helpers: int, signed: bool) -> None:
-    """Its costs are the measured ones by the contract."""
-    cohort = {"layout": LAYOUT, "clients": CLIENTS[:4], "session_id": bytes(16)}
-    config = CommitteeSum.generate(**cohort, n_helpers=n_helpers).protocol  # type: ignore[arg-type]
-    assert isinstance(config, CommitteeSum)
-    if signed:
-        helpers = sealed_to({party: key_of(party) for party in config.helpers}, dict(config.helper_keys))
-        config = replace(config, **signed_by(4), **helpers)
-    text = config.explain()
-    assert f"{client_cost(config).bytes_up} bytes ({LAYOUT.wire_bytes} of them the vector)" in text
-    assert f"a helper sends {3 + signed} messages, {helper_cost(config).bytes_up} bytes" in text
-    assert f"at least {config.survivors_needed} clients" in text
-    assert ("SEMI-HONEST" in text) is not signed
-    assert "helper must answer" in text or "all helpers must answer" in text
-    assert ("colludes with all helpers" in text) is (n_helpers > 1)
-    assert ("colludes with the helper" in text) is (n_helpers == 1)
-    assert "and while at most 1 of the 4 clients collude with the server" in text
-    assert "a malicious helper can change the total undetected" in text
 
 
 def test_what_is_said_of_a_committee_that_bears_a_helper_s_absence() -> None:

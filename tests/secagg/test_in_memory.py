@@ -1,18 +1,13 @@
-"""The in-memory network: its faults happen, its books balance, and its driver gives each message where it belongs."""
+"""The in-memory driver: whoever drops out is left out, and what was refused is reported with its reason."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from support.faulty_network import FaultyNetwork
 
 from secagg import Layout, MaskedSum, run_in_memory
-from secagg.config import SERVER
 from secagg.errors import ConfigurationError, SecureSumError
 from secagg.in_memory import Envelope
 from secagg.wire import MessageType, message_type
@@ -29,59 +24,6 @@ def masked(n: int = 4) -> MaskedSum:
 def vectors(n: int = 4) -> dict[int, np.ndarray]:
     """Client i contributes i, 2 i, -i."""
     return {i: np.array([i, 2 * i, -i], dtype=np.int64) for i in range(1, n + 1)}
-
-
-def envelopes(n: int, sender: int = 1, recipient: int = SERVER) -> list[Envelope]:
-    """n different messages."""
-    return [Envelope(sender=sender, recipient=recipient, message=i.to_bytes(4, "big")) for i in range(n)]
-
-
-class TestFaultyNetwork:
-    def test_without_faults_it_is_perfect(self) -> None:
-        sent = envelopes(50)
-        network = FaultyNetwork(np.random.default_rng(0))
-        assert list(network.carry(sent)) == sent
-
-    @given(st.integers(0, 99))
-    def test_loss_loses_and_nothing_else(self, seed: int) -> None:
-        sent = envelopes(200)
-        arrived = list(FaultyNetwork(np.random.default_rng(seed), loss=0.5).carry(sent))
-        assert 0 < len(arrived) < 200
-        assert arrived == [e for e in sent if e in arrived]
-
-    @given(st.integers(0, 99))
-    def test_reorder_reorders_and_nothing_else(self, seed: int) -> None:
-        sent = envelopes(50)
-        arrived = list(FaultyNetwork(np.random.default_rng(seed), reorder=True).carry(sent))
-        assert arrived != sent
-        assert sorted(e.message for e in arrived) == [e.message for e in sent]
-
-    @given(st.integers(0, 99))
-    def test_repetitions_arrive_now_or_later(self, seed: int) -> None:
-        network = FaultyNetwork(np.random.default_rng(seed), repetition=1.0)
-        now, later = list(network.carry(envelopes(60))), list(network.carry([]))
-        assert len(now) > 60
-        assert later
-        assert set(Counter(e.message for e in now + later).values()) == {2}
-        assert list(network.carry([])) == []
-
-    def test_late_messages_reach_their_recipients(self) -> None:
-        """A repeated request of the server arrives at a client, a round late; none arrives at the server itself."""
-        heard: list[Envelope] = []
-
-        class Recording(FaultyNetwork):
-            def carry(self, sent: Iterable[Envelope]) -> Iterator[Envelope]:
-                for envelope in super().carry(sent):
-                    heard.append(envelope)
-                    yield envelope
-
-        run = run_in_memory(masked(), vectors(), network=Recording(np.random.default_rng(3), repetition=1.0))
-        by_server = [envelope for envelope, _ in run.refused if envelope.sender == SERVER]
-        assert all(message_type(e.message) is not None for e in heard)
-        assert by_server
-        assert not [
-            error for envelope, error in run.refused if envelope.sender == SERVER and "came from 0 to 0" in str(error)
-        ]
 
 
 class TestRun:

@@ -18,7 +18,6 @@ from secagg.errors import (
     ConfigurationError,
     InvalidVectorError,
     RemoteProtocolError,
-    SecureSumError,
     SumOutOfBoundsError,
 )
 from secagg.layout import MAX_BOUND, MAX_SIZE, Layout, Segment
@@ -53,31 +52,6 @@ def test_words_hold_wire_entries_and_are_the_smallest_that_do(bound: int) -> Non
     assert segment.word.newbyteorder("<") == segment.word
 
 
-@pytest.mark.parametrize(
-    ("bound", "bits", "wire_bytes", "word"),
-    [
-        (0, 1, 1, 1),
-        (1, 2, 1, 1),
-        (127, 8, 1, 1),
-        (128, 9, 2, 2),
-        (2**15 - 1, 16, 2, 2),
-        (2**15, 17, 3, 4),
-        (2**23 - 1, 24, 3, 4),
-        (2**23, 25, 4, 4),
-        (2**31 - 1, 32, 4, 4),
-        (2**31, 33, 5, 8),
-        (2**39, 41, 6, 8),
-        (2**47, 49, 7, 8),
-        (2**55 - 1, 56, 7, 8),
-        (2**55, 57, 8, 8),
-        (2**63 - 1, 64, 8, 8),
-    ],
-)
-def test_widths_at_the_edges(bound: int, bits: int, wire_bytes: int, word: int) -> None:
-    segment = Segment(name="s", size=3, bound=bound)
-    assert (segment.bits, segment.wire_bytes, segment.word.itemsize) == (bits, wire_bytes, word)
-
-
 @given(layouts)
 def test_sizes_add_up_and_slices_tile_the_vector(layout: Layout) -> None:
     places = [place for _, place in layout.slices()]
@@ -85,11 +59,6 @@ def test_sizes_add_up_and_slices_tile_the_vector(layout: Layout) -> None:
     assert all(a.stop == b.start for a, b in pairwise(places))
     assert places[-1].stop == layout.size == sum(s.size for s in layout.segments)
     assert layout.wire_bytes == sum(s.size * s.wire_bytes for s in layout.segments)
-
-
-@given(layouts, layouts)
-def test_two_layouts_never_share_their_canonical_bytes(one: Layout, other: Layout) -> None:
-    assert (one.canonical() == other.canonical()) == (one == other)
 
 
 @given(layouts)
@@ -157,18 +126,6 @@ def test_layouts_need_segments_with_different_names() -> None:
 def test_a_layout_reads_triples(triples: list[tuple[str, int, int]]) -> None:
     with pytest.raises(ConfigurationError, match="state all three"):
         Layout.of(triples)
-
-
-def test_configuration_errors_are_value_errors_of_this_package() -> None:
-    with pytest.raises(ValueError, match="bound"):
-        Segment(name="s", size=1, bound=-1)
-    assert issubclass(ConfigurationError, SecureSumError)
-
-
-def test_triples_are_the_same_as_segments() -> None:
-    assert Layout.of([("a", 2, 3), ("b", 4, 5)]) == Layout(
-        (Segment(name="a", size=2, bound=3), Segment(name="b", size=4, bound=5))
-    )
 
 
 class TestCheck:

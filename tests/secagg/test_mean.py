@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import json
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -20,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from support.examples import examples
-from support.rows import ROWS, SESSION, Row
+from support.rows import SESSION
 
 from secagg import (
     ConfigurationError,
@@ -41,13 +38,6 @@ from secagg.fixed_point import _CHUNK, encode, exponent_of, room_of
 
 Client = tuple[dict[str, Any], int, dict[str, float]]
 """Arrays, weight, metrics."""
-
-
-@pytest.mark.parametrize("name", ["fixed_point", "mean", "array_sum", "one_call"])
-def test_every_example_in_a_docstring_is_true(name: str) -> None:
-    done = doctest.testmod(importlib.import_module(f"secagg.{name}"))
-    assert done.attempted
-    assert not done.failed
 
 
 @st.composite
@@ -145,29 +135,6 @@ def test_the_mean_is_exact_within_the_bound_that_was_printed_before(data: st.Dat
         assert mean.arrays[name].dtype == np.float64
 
 
-def test_the_printed_bound_holds_in_a_thousand_random_trainings() -> None:
-    """Heavy tails, weights of all sizes and lost clients; the exact mean is of rational numbers. Seed 42."""
-    rng = np.random.default_rng(42)
-    for case in range(1000):
-        n, max_weight = int(rng.integers(1, 7)), int(rng.choice([1, 40, 2000]))
-        spec = MeanSpec(
-            shapes=(("w", (2,)), ("b", ())),
-            exponents=(int(rng.integers(-12, 9)), int(rng.integers(-12, 9))),
-            n_clients=n,
-            max_weight=max_weight,
-            entry_bytes=int(rng.choice([2, 3, 4])),
-            rounding=str(rng.choice(["stochastic", "nearest"])),  # type: ignore[arg-type]
-        )
-        printed, clients = spec.error_bound(), dict[int, Client]()
-        for party in sorted(rng.choice(n, size=int(rng.integers(1, n + 1)), replace=False) + 1):
-            w, b = (np.ldexp(rng.standard_t(2, size), e - 3) for size, e in zip((2, ()), spec.exponents, strict=True))
-            clients[int(party)] = {"w": w, "b": np.asarray(b)}, int(rng.integers(1, max_weight + 1)), {}
-        mean = mean_of(spec, clients)
-        for name, error in errors(spec, clients, mean).items():
-            assert error <= Fraction(mean.error_bound[name]), case
-            assert mean.error_bound[name] <= printed[name]
-
-
 def test_the_bound_is_reached_so_it_is_no_larger_than_it_must_be() -> None:
     """Nearest: every client is half a step off, all the same way. Stochastic: all of them almost a whole step."""
     for rounding, worst in (("nearest", 0.5), ("stochastic", 1 - 2**-10)):
@@ -208,66 +175,6 @@ def on_grid(draw: st.DrawFn, spec: MeanSpec) -> dict[int, Client]:
         }
         clients[party] = own, draw(st.integers(1, spec.max_weight)), dict.fromkeys(spec.metrics, 0.5)
     return clients
-
-
-@examples(4)
-@given(data=st.data(), spec=specs())
-def test_order_and_grouping_of_clients_do_not_matter(data: st.DataObject, spec: MeanSpec) -> None:
-    clients = data.draw(clients_of(spec))
-    vectors = {party: vector_of(spec, client, party) for party, client in clients.items()}
-    order = data.draw(st.permutations(list(vectors)))
-    cut = data.draw(st.integers(0, len(order)))
-    zero = np.zeros(spec.layout.size, dtype=np.int64)
-    grouped = sum((vectors[p] for p in order[:cut]), zero) + sum((vectors[p] for p in order[cut:]), zero)
-    assert_same(mean_of(spec, clients), spec.mean(SumResult(total=grouped, survivors=tuple(clients))))
-
-
-@examples(4)
-@given(data=st.data(), spec=specs())
-def test_a_client_may_split_its_weight_among_clients_of_the_same_arrays(data: st.DataObject, spec: MeanSpec) -> None:
-    spec = replace(spec, max_weight=60, n_clients=9)
-    clients = dict(list(data.draw(on_grid(spec)).items())[:4])
-    split = {}
-    for party, (values, weight, metrics) in clients.items():
-        part = data.draw(st.integers(0, weight - 1))
-        split[party] = values, weight - part, metrics
-        if part:
-            split[party + 4] = values, part, metrics
-    whole, parted = mean_of(spec, clients), mean_of(spec, split)
-    assert whole.weight == parted.weight
-    for name, mean in whole.arrays.items():
-        assert mean.tobytes() == parted.arrays[name].tobytes()
-
-
-def assert_same(one: MeanResult, other: MeanResult) -> None:
-    """Bit for bit."""
-    assert {name: array.tobytes() for name, array in one.arrays.items()} == {
-        name: array.tobytes() for name, array in other.arrays.items()
-    }
-    for name in ("weight", "metrics", "clipped", "survivors", "error_bound"):
-        assert getattr(one, name) == getattr(other, name)
-
-
-EXACT = {name: row for name, row in ROWS.items() if not row.noise}
-
-
-@pytest.mark.parametrize("row", EXACT.values(), ids=EXACT.keys())
-@pytest.mark.parametrize("entry_bytes", [2, 3, 4])
-def test_every_mode_gives_the_same_integers(row: Row, entry_bytes: int) -> None:
-    """Those of plain addition, also of the clients that stay where one drops out."""
-    rng, parties = np.random.default_rng(entry_bytes), (2, 3, 5, 7, 11)
-    values = {party: {"w": rng.standard_t(2, (4, 3)), "b": np.float32(rng.normal())} for party in parties}
-    spec = MeanSpec.of(values[2], n_clients=5, clip=2.0, max_weight=1000, entry_bytes=entry_bytes, metrics=("loss",))
-    vectors = {party: spec.vector(values[party], weight=party * 90, metrics={"loss": 0.1 * party}) for party in parties}
-    for gone in ({}, {5: 0}):
-        run = run_in_memory(row.make(spec.layout, parties, SESSION, b"model"), vectors, dropouts=gone)
-        there = [party for party in parties if party not in gone]
-        assert run.result.survivors == tuple(there)
-        assert run.result.total.tobytes() == sum(vectors[party] for party in there).tobytes()
-        clients = {party: (values[party], party * 90, {"loss": 0.1 * party}) for party in there}
-        mean = spec.mean(run.result)
-        for name, error in errors(spec, clients, mean).items():
-            assert error <= Fraction(mean.error_bound[name])
 
 
 def test_a_client_that_believes_in_another_description_adds_nothing() -> None:
@@ -391,18 +298,6 @@ def test_what_no_mean_may_hold_is_refused_by_name(values: Any, options: dict[str
         spec.vector(values, **{"metrics": {"loss": 1.0}, **options})
 
 
-def test_clipped_numbers_are_counted_by_name_and_enter_the_mean_at_the_clip() -> None:
-    spec = MeanSpec.of({"w": np.zeros(3), "b": np.zeros(1)}, n_clients=2, clip=1.0, metrics=("loss",))
-    clients = {
-        1: ({"w": np.array([5.0, -1e300, 1.0]), "b": np.zeros(1)}, 1, {"loss": 2.0**21}),
-        2: ({"w": np.array([1.0, -1.5, 1.0]), "b": np.ones(1)}, 1, {"loss": 0.0}),
-    }
-    mean = mean_of(spec, clients)
-    assert mean.clipped == {"w": 3, "loss": 1}
-    assert mean.arrays["w"].tolist() == [1.0, -1.0, 1.0]
-    assert mean.metrics["loss"] == 2.0**19
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -446,22 +341,6 @@ def test_the_heaviest_weight_that_fits_has_a_step_of_the_clip() -> None:
     spec = MeanSpec.of({"w": np.zeros(1)}, n_clients=3, clip=4.0, max_weight=10922, entry_bytes=2, rounding="nearest")
     vectors = [spec.vector({"w": np.array([x])}, weight=10922) for x in (4.0, -4.0, 4.0)]
     assert [int(vector[0]) for vector in vectors] == [10922, -10922, 10922]
-
-
-@examples(4)
-@given(spec=specs())
-def test_a_printed_bound_is_no_less_than_the_bound(spec: MeanSpec) -> None:
-    heaviest, worst = spec.error_bound(spec.n_clients * spec.max_weight), spec.error_bound()
-    for name, line in zip(worst, spec.explain().splitlines()[1:], strict=True):
-        printed = [
-            float(number)
-            for number in re.findall(r"at most (\S+)|weights, (\S+) where", line)
-            for number in number
-            if number
-        ]
-        bounds = [worst[name], heaviest[name]][: len(printed)]
-        assert len(printed) == (2 if spec.max_weight > 1 else 1)
-        assert all(bound <= said <= bound * 1.01 for said, bound in zip(printed, bounds, strict=True))
 
 
 @pytest.mark.parametrize("clip", [0.0, -1.0, np.nan, np.inf, 2.0**65, {"v": 1.0}])
@@ -557,16 +436,6 @@ def test_stochastic_rounding_is_the_default_and_fresh_each_time_and_nearest_draw
 
 def _no_entropy(n_bytes: int) -> bytes:
     raise AssertionError(n_bytes)
-
-
-def test_updates_below_a_step_vanish_to_the_nearest_and_not_at_random() -> None:
-    """A thousand rounds of an update of a 32nd of a step: why stochastic rounding is the default."""
-    spec = MeanSpec.of({"w": np.zeros(1000)}, n_clients=3, clip=1.0, entry_bytes=2)
-    step = 2.0**-13
-    update = {"w": np.full(1000, step / 32)}
-    assert not replace(spec, rounding="nearest").vector(update)[:1000].any()
-    total = spec.vector(update, entropy=InsecureSeededEntropy(0))[:1000].sum()
-    assert 0 < total < 100  # of a binomial of mean 31: below 2^-60 that it is not
 
 
 # --- scales from round to round -------------------------------------------------------------------------------

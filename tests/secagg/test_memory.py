@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from support.memory_store import MemoryStore
 
 from secagg import CommitteeSum, InOneProcess, Layout, MaskedSum, PlainSum, new_session_id
 from secagg.durable import DurableClient, DurableServer
@@ -31,18 +32,6 @@ PIECES = 0.25
 """Pieces of 256 KiB, and what a message that is being written has in reserve: an eighth."""
 
 
-class Memory:
-    """A store of one record."""
-
-    record: bytes | None = None
-
-    def load(self) -> bytes | None:
-        return self.record
-
-    def save(self, record: bytes) -> None:
-        self.record = record
-
-
 def measured(peaks: dict[str, float], role: str, work: Callable[[], T]) -> T:
     """Do some work; note what it allocated at once, in packed vectors, where that is the most of this role."""
     tracemalloc.start()
@@ -59,8 +48,8 @@ def peaks_of(parties: InOneProcess, *, stored: bool) -> dict[str, float]:
     machines |= {party: parties.helper(party) for party in parties.helpers}
     server: Any = parties.server()
     if stored:
-        machines = {party: DurableClient(Memory(), bytes(32), machine) for party, machine in machines.items()}
-        server = DurableServer(Memory(), server, each_message=False)
+        machines = {party: DurableClient(MemoryStore(), bytes(32), machine) for party, machine in machines.items()}
+        server = DurableServer(MemoryStore(), server, each_message=False)
     role_of = {party: "client" if party in CLIENTS else "helper" for party in machines}
     peaks = defaultdict[str, float](float)
 

@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,14 +15,12 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "slow_implementation")
 
 import slow_graph
 import slow_shamir
-from slow_bytes import Refused
-from slow_curves import L, ed25519_public, ed25519_sign, ed25519_verifies, x25519, x25519_public
-from slow_symmetric import ctr_keystream, derive_key, hkdf, open_sealed, seal
+from slow_curves import L, ed25519_public, ed25519_sign, ed25519_verifies, x25519
+from slow_symmetric import ctr_keystream, hkdf, open_sealed, seal
 
 from secagg.masked.expander import expander
 from secagg.masked.graph import expander_neighbours, harary_neighbours
-from secagg.primitives import derivation, sealing, shamir
-from secagg.primitives.agreement import KeyPair
+from secagg.primitives import sealing, shamir
 from secagg.primitives.identity import IdentityKey, is_signed
 
 keys = st.binary(min_size=32, max_size=32)
@@ -227,40 +223,6 @@ def test_statements_are_told_apart(parts: tuple[bytes, ...]) -> None:
 
 
 # The slow implementation against the library, piece by piece
-
-
-@given(keys, st.binary(max_size=100))
-def test_signatures_agree(secret: bytes, message: bytes) -> None:
-    statement = b"".join(len(p).to_bytes(8, "big") + p for p in (b"analytic-secagg/1", b"label", message))
-    assert ed25519_sign(secret, statement) == IdentityKey(secret).sign("label", message)
-
-
-@given(keys, keys)
-def test_agreements_agree(one: bytes, other: bytes) -> None:
-    public = x25519_public(other)
-    assert KeyPair(other).public == public
-    shared = x25519(one, public)
-    context = sorted([x25519_public(one), public])
-    assert KeyPair(one).agree(public, "label", b"context") == derive_key(shared, "label", *context, b"context")
-
-
-@given(keys, st.text(max_size=10), st.lists(st.binary(max_size=40), max_size=3))
-def test_derivations_agree(secret: bytes, label: str, context: list[bytes]) -> None:
-    assert derive_key(secret, label, *context) == derivation.derive_key(secret, label, *context)
-
-
-@given(keys, st.binary(min_size=12, max_size=12), st.binary(max_size=70), st.binary(max_size=40))
-def test_boxes_agree(key: bytes, nonce: bytes, text: bytes, associated: bytes) -> None:
-    sealed = nonce + AESGCM(key).encrypt(nonce, text, associated)
-    assert seal(key, nonce, text, associated) == sealed
-    with pytest.raises(Refused):
-        open_sealed(key, sealed[:-1] + bytes([sealed[-1] ^ 1]), associated)
-
-
-@given(keys, st.integers(0, 200), st.integers(0, 2**128 - 1))
-def test_streams_agree(key: bytes, n_bytes: int, counter: int) -> None:
-    encryptor = Cipher(algorithms.AES(key), modes.CTR(counter.to_bytes(16, "big"))).encryptor()
-    assert ctr_keystream(key, n_bytes, counter) == encryptor.update(bytes(n_bytes))
 
 
 @given(keys, st.data())

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-import sys
-import time
 from collections.abc import Callable
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
@@ -25,9 +22,6 @@ from secagg.dp import PrivacyError
 from secagg.dp.discrete_gaussian import DiscreteGaussian, _scaled_exp
 from secagg.dp.discrete_gaussian import discrete_gaussian as cached_law
 from secagg.entropy import Entropy, InsecureSeededEntropy
-
-sys.path.append(str(Path(__file__).resolve().parent))
-from reference_sampler import sample_discrete_gaussian
 
 ALPHA = 1e-6
 VARIANCES = (Fraction(1, 3), Fraction(1), Fraction(5, 2), Fraction(40), Fraction(9001))
@@ -106,15 +100,6 @@ def test_probabilities_are_those_of_the_law(variance: Fraction) -> None:
 def test_probabilities_for_every_seed(seed: int) -> None:
     for variance in VARIANCES:
         assert p_value(DiscreteGaussian(variance).draw(N, seeded(seed)), law(variance)) > ALPHA
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("variance", [Fraction(1, 3), Fraction(5, 2), Fraction(40)], ids=str)
-def test_the_published_algorithm_follows_the_same_law(variance: Fraction) -> None:
-    """H0 as above for the pure-Python oracle; n = 2500, seed 2. So both are held to one yardstick."""
-    entropy = seeded(2)
-    drawn = np.array([sample_discrete_gaussian(variance, entropy) for _ in range(2500)])
-    assert p_value(drawn, law(variance)) > ALPHA
 
 
 def saturated(rng: np.random.Generator, variance: Fraction) -> Draws:
@@ -264,9 +249,6 @@ def test_a_draw_takes_further_bits_from_its_own_entropy() -> None:
 def test_variances_out_of_range_are_refused(variance: object) -> None:
     with pytest.raises(PrivacyError, match="variance"):
         DiscreteGaussian(variance)  # type: ignore[arg-type]
-    if variance in (0, -1):
-        with pytest.raises(PrivacyError):
-            sample_discrete_gaussian(variance)  # type: ignore[arg-type]
 
 
 @given(st.integers(1, 10**12), st.integers(0, 300), st.integers(0, 2**32))
@@ -278,20 +260,3 @@ def test_draws_are_a_function_of_the_entropy_and_stay_within_the_radius(variance
     assert drawn.tobytes() == sampler.draw(n, seeded(seed)).tobytes()
     assert n == 0 or np.abs(drawn).max() <= sampler.radius
     assert sampler.radius**2 <= 196 * variance < (sampler.radius + 1) ** 2
-
-
-def test_the_default_is_the_operating_system() -> None:
-    first, second = DiscreteGaussian(10**12).draw(50), DiscreteGaussian(10**12).draw(50)
-    assert (first != second).any()
-
-
-def test_four_hundred_thousand_draws_take_about_a_second() -> None:
-    """Measured 0.1 s; the limit only catches a fall back to Python loops (15 s)."""
-    sampler = DiscreteGaussian(4**34)
-    started = time.perf_counter()
-    sampler.draw(400_000)
-    assert time.perf_counter() - started < 5.0
-
-
-def test_tables_are_made_once() -> None:
-    assert cached_law(77) is cached_law(77)

@@ -11,13 +11,13 @@ from support.extras import needs
 from support.memory_store import MemoryStore
 from support.parties import knows, sealed_to
 
-from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PlainSum, run_in_memory
+from secagg import CommitteeSum, IntVector, Layout, MaskedSum, PlainSum
 from secagg.dp import CentralNoisySum, DistributedNoise, NoisySum
 from secagg.dp.noise import CoordinateNoise
 from secagg.dp.noisy_sum import with_headroom
 from secagg.durable import DurableClient
 from secagg.encryption import encrypted
-from secagg.errors import ConfigurationError, InvalidVectorError, LocalProtocolError, SnapshotError
+from secagg.errors import ConfigurationError, LocalProtocolError, SnapshotError
 from secagg.primitives.boxes import BoxKey
 from secagg.primitives.identity import IdentityKey
 
@@ -134,14 +134,6 @@ def test_a_server_that_adds_noise_is_not_stored() -> None:
             refused()
 
 
-def test_a_restored_client_s_vector_is_checked_as_before() -> None:
-    wrong = vector(1) + 1
-    for under in (noisy(MASKED), CentralNoisySum(protocol=MASKED, noise=NOISE)):
-        assert under.client(1, vector(1)).party == 1
-        with pytest.raises(InvalidVectorError, match="1 coordinates get no noise"):
-            under.client(1, wrong)
-
-
 def test_a_one_message_client_that_has_spoken_draws_no_second_noise() -> None:
     needs("tenseal")
     for protocol in (COMMITTEE, encrypted(PlainSum(**PUBLIC, min_survivors=2), "bfv").protocol):
@@ -162,16 +154,3 @@ def test_what_the_sum_under_the_noise_does_not_know_is_refused_by_name() -> None
     for under in (noisy(plain), CentralNoisySum(protocol=plain, noise=NOISE)):
         with pytest.raises(ConfigurationError, match="no roster of identities"):
             under.client(1, vector(1), secrets=knows(KEYS[1]))
-
-
-def test_a_central_client_is_killed_and_restored_too() -> None:
-    central = CentralNoisySum(protocol=MASKED, noise=NOISE)
-    client = central.client(1, lambda: vector(1))
-    first = client.start()
-    again = central.client(1, lambda: vector(1))
-    again.restore(client.snapshot())
-    others = {party: central.client(party, vector(party)) for party in (2, 3)}
-    firsts = {1: first} | {party: other.start() for party, other in others.items()}
-    sessions = {1: again, **others}
-    assert is_noisy(summed(central.server(), lambda p, m: sessions[p].receive(m) if m else firsts[p]))
-    assert is_noisy(run_in_memory(central, {party: vector(party) for party in CLIENTS}).result.total)

@@ -115,14 +115,6 @@ def test_a_signature_without_an_identity_from_the_operator_proves_nothing(kind: 
 
 
 @KINDS
-def test_who_the_key_holder_is_belongs_to_the_digest(kind: Any) -> None:
-    protocol = signed(kind)
-    assert changed(protocol, holder_identity=b"", signature=b"").digest != protocol.digest
-    assert protocol.encoder.signature.hex() not in repr(protocol)
-    assert "signature=" not in repr(protocol)
-
-
-@KINDS
 def test_a_site_knows_the_key_holder_by_its_identity(kind: Any) -> None:
     protocol = signed(kind)
     modes = frozenset({protocol.name})
@@ -140,15 +132,3 @@ def test_a_site_knows_the_key_holder_by_its_identity(kind: Any) -> None:
         ClientPolicy(
             modes=modes, accept_confirmed_guesses=True, key_holders={protocol.encoder.key_holder: IDENTITY.public}
         ).check(unsigned)
-
-
-@KINDS
-def test_a_site_s_corruption_counts_in_encrypted_sums_too(kind: Any) -> None:
-    """Of a total of three, two colluders leave one vector."""
-    protocol = signed(kind)
-    modes = frozenset({protocol.name})
-    assert protocol.survivors_needed == 3
-    assert "private while at most 1 of the 3 clients collude" in protocol.explain()
-    ClientPolicy(modes=modes, accept_confirmed_guesses=True, min_corruption=0.4).check(protocol)
-    with pytest.raises(PolicyError, match=r"that 2 colluding clients .* this one tolerates 1:"):
-        ClientPolicy(modes=modes, accept_confirmed_guesses=True, min_corruption=0.7).check(protocol)

@@ -67,19 +67,6 @@ def test_integers_within_bounds_come_back(data: st.DataObject, layout: Layout, s
     assert plan.join(digits).decode().tolist() == [sum(int(row[i]) for row in rows) for i in range(layout.size)]
 
 
-@given(layout=layouts, slot_bits=st.integers(8, 62), n_clients=st.integers(1, 8), masked=st.booleans())
-def test_the_tightened_plan_is_the_same_plan(layout: Layout, slot_bits: int, n_clients: int, masked: bool) -> None:
-    plan = plan_of(layout, n_clients, slot_bits, masked=masked)
-    tight = DigitPlan(
-        layout=layout,
-        n_clients=n_clients,
-        slot_bound=plan.needed_bound,
-        slot_load=plan.needed_load,
-        masked=masked,
-    )
-    assert tight.digits == plan.digits
-
-
 def test_a_single_digit_is_the_entry_itself() -> None:
     layout = Layout.of([("s", 3, 1000)])
     plan = plan_of(layout, 5, 10, masked=False)

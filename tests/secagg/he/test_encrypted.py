@@ -22,7 +22,6 @@ from secagg import (
     IntVector,
     Layout,
     MaskedSum,
-    PartySecrets,
     PlainSum,
     run_in_memory,
 )
@@ -38,10 +37,8 @@ from secagg.errors import (
     RepeatedMessageError,
     SumOutOfBoundsError,
 )
-from secagg.in_memory import Envelope
-from secagg.policy import ClientPolicy
 from secagg.ring import RingVector
-from secagg.wire import HEADER_BYTES, MessageType, Reader, message_type
+from secagg.wire import HEADER_BYTES, MessageType, Reader
 
 sys.path.append(str(Path(__file__).parent))
 
@@ -128,22 +125,6 @@ def test_a_sparse_graph_serves_as_well(kind: str) -> None:
     assert run.result.total.tobytes() == sum(vectors[party] for party in run.result.survivors).tobytes()
 
 
-def test_one_message_is_heavy_and_the_key_holder_speaks_once(kind: str) -> None:
-    sent: list[Envelope] = []
-    run, protocol = run_in_memory(parties_of(kind), vectors_of(), record=sent.append), protocol_of(kind)
-    for party in CLIENTS:
-        assert (run.traffic[party].messages_up, run.traffic[party].vector_messages) == (4 if kind in MASKED else 1, 1)
-    heavy = [e for e in sent if message_type(e.message) in (MessageType.MASKED_INPUT, MessageType.ENCRYPTED_INPUT)]
-    assert {len(e.message) for e in heavy} == {HEADER_BYTES + protocol.vector_bytes}
-    assert kind in ONE_MESSAGE or f"sends 4 messages, {run.traffic[3].bytes_up} bytes" in protocol.explain()
-    holder = run.traffic[HOLDER]
-    assert (holder.messages_up, holder.vector_messages) == (1, 0)
-    assert sum(e.recipient == HOLDER for e in sent) == 1
-    assert holder.bytes_up == HEADER_BYTES + LAYOUT.wire_bytes
-    last = [message_type(e.message) for e in sent[-2:]]
-    assert last == [MessageType.DECRYPTION_REQUEST, MessageType.DECRYPTED_SUM]
-
-
 # Keys
 
 
@@ -157,18 +138,6 @@ def test_the_server_and_clients_hold_no_secret(kind: str) -> None:
     context = tenseal().context_from(protocol.encoder.public_context)
     assert not context.is_private()
     assert not context.has_secret_key()
-
-
-def test_only_the_key_holder_makes_its_session_and_with_its_secret_context_only(kind: str) -> None:
-    protocol, secret = protocol_of(kind), secret_of(kind)
-    with pytest.raises(ConfigurationError, match=f"party {HOLDER}, is not here"):
-        protocol.helper(HOLDER)
-    with pytest.raises(ConfigurationError, match="party 2 does not hold this sum's key"):
-        protocol.helper(2, secrets=PartySecrets(decryption=secret))
-    with pytest.raises(ConfigurationError, match="public context is needed and this one holds the secret key"):
-        changed(protocol, public_context=secret)
-    with pytest.raises(ConfigurationError, match="secret context is needed to decrypt and this one is public"):
-        protocol.helper(HOLDER, secrets=PartySecrets(decryption=protocol.encoder.public_context))
 
 
 def test_secrets_do_not_print(kind: str) -> None:
@@ -280,14 +249,6 @@ def test_a_key_holder_that_lies_gives_no_total(kind: str) -> None:
     assert hand.server.result is None
 
 
-def test_only_the_key_holder_may_answer_for_it(kind: str) -> None:
-    hand = begin(kind)
-    answer = hand.until(MessageType.DECRYPTED_SUM)[HOLDER][HEADER_BYTES:]
-    with pytest.raises(RemoteProtocolError, match="stranger or dropped out"):
-        hand.server.receive(8, hand.framed(MessageType.DECRYPTED_SUM, answer, 8, up=True))
-    assert hand.finishes_exactly() == CLIENTS
-
-
 # The key holder
 
 
@@ -302,15 +263,8 @@ def test_it_decrypts_once(kind: str) -> None:
     with pytest.raises(LocalProtocolError, match="forgotten its key"):
         holder.receive(other.until(MessageType.DECRYPTION_REQUEST)[HOLDER])
     assert holder.state is KeyHolderState.DONE
-
-
-def test_its_error_is_below_the_proven_bound(kind: str) -> None:
-    hand, bound = begin(kind), protocol_of(kind).encoder.parameters.error_bound
-    hand.finish()
-    error = hand.sessions[HOLDER].error
-    print(f"{kind}: observed {error:.2e}, proven {bound:.2e}")
-    assert 0 < error <= bound * (2 if "bfv" in kind else 1)  # SEAL tells the BFV noise budget in whole bits
-    assert bound < 0.5
+    bound = protocol_of(kind).encoder.parameters.error_bound
+    assert 0 < holder.error <= bound * (2 if "bfv" in kind else 1)  # SEAL tells the BFV noise budget in whole bits
 
 
 @each_one_message
@@ -390,20 +344,3 @@ def test_every_public_parameter_is_in_the_digest(kind: str) -> None:
     for changes in (needed, key, {"key_holder": 2}, {"context": b"x"}, {"session_id": bytes(16)}):
         assert changed(protocol, **changes).digest != protocol.digest
     assert protocol.digest != MaskedSum(**SESSION, threshold=3).digest
-
-
-@each_masked
-def test_a_clients_policy_sees_a_masked_sum(kind: str) -> None:
-    protocol = protocol_of(kind)
-    ClientPolicy(modes=frozenset({kind})).check(protocol)
-    for policy, told in (
-        (ClientPolicy(), "takes part in masked only"),
-        (ClientPolicy(modes=frozenset({kind}), min_corruption=0.9), "colluding clients"),
-    ):
-        with pytest.raises(Exception, match=told):
-            policy.check(protocol)
-
-
-def test_the_explanation_says_what_the_key_holder_sees() -> None:
-    assert "the key holder decrypts the total only" in protocol_of("bfv").explain()
-    assert "how often its digits carried" in protocol_of("ckks").explain()

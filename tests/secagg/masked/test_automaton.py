@@ -22,7 +22,6 @@ from secagg.masked.states import (
     AUTHENTICATED_CLIENT,
     SEMI_HONEST_CLIENT,
     ClientState,
-    ClientTable,
 )
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import ServerSession
@@ -38,11 +37,6 @@ AUTHENTICATED = replace(
     server_identity=SERVER_KEY.public,
 )
 CONFIGS = pytest.mark.parametrize("config", [SEMI_HONEST, AUTHENTICATED], ids=["semi-honest", "authenticated"])
-
-
-def server_rounds(table: ClientTable) -> tuple[MessageType, ...]:
-    """What the server collects, round by round."""
-    return (MessageType.ADVERTISED_KEYS, *(answer for _, _, answer in table.values()))
 
 
 def table_of(config: MaskedSum) -> dict[ClientState, tuple[MessageType, ClientState, MessageType]]:
@@ -190,31 +184,3 @@ def client_in_cached(config: MaskedSum, state: ClientState) -> MaskedClient:
     restored = new_client(config, 1)
     restored.restore(_SNAPSHOTS[config.digest, state])
     return restored
-
-
-@CONFIGS
-def test_server_rounds_follow_the_table(config: MaskedSum) -> None:
-    """In every round the server takes that round's message and refuses every other type without harm."""
-    clients = {party: new_client(config, party) for party in CLIENTS}
-    server = new_server(config)
-    answers = {party: client.start() for party, client in clients.items()}
-    for due in server_rounds(table_of(config)):
-        for type_ in MessageType:
-            if type_ is due:
-                continue
-            identity = IDENTITIES[1] if config.is_authenticated else None
-            message = seal_frame(
-                type_, b"", digest=config.digest_of(type_), sender=1, recipient=SERVER, identity=identity
-            )
-            with pytest.raises(RemoteProtocolError):
-                server.receive(1, message)
-        for party, answer in answers.items():
-            server.receive(party, answer)
-            with pytest.raises(RepeatedMessageError):
-                server.receive(party, answer)
-        requests = server.close_round()
-        answers = {party: clients[party].receive(message) for party, message in requests.items()}
-    assert server.result is not None
-    assert server.result.total.tolist() == [10] * LAYOUT.size
-    with pytest.raises(LocalProtocolError, match="over"):
-        server.close_round()

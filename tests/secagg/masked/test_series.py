@@ -169,11 +169,6 @@ def test_broken_bundles_are_refused(payload: bytes) -> None:
         session.receive(1, message)
 
 
-def test_a_series_needs_a_fresh_id() -> None:
-    with pytest.raises(ConfigurationError, match="16 to 64 bytes"):
-        MaskedSeries(clients=CLIENTS, series_id=b"short", threshold=4)
-
-
 def test_a_sum_that_was_refused_does_not_count() -> None:
     """Counted, it would leave its party one session id behind all others for the rest of the series."""
     layout = Layout.of([("counts", 5, 1000)])

@@ -86,16 +86,6 @@ def test_points_of_small_order_are_refused(u: int) -> None:
             check_public_key(public)
 
 
-def test_the_list_is_complete() -> None:
-    """Small order means [8]P = 0: doubling thrice from each root, no other u below 2^255 can be hit.
-
-    The projective doublings' numerators vanish only at these: -1, 0, 1 (and their aliases) and the two of order 8.
-    """
-    for u in ORDER_8:  # x^4 + 4 A x^3 ... is the 4-division polynomial's factor: doubling gives u = 1
-        numerator, denominator = (u * u - 1) ** 2 % P, 4 * u * (u * u + 486662 * u + 1) % P
-        assert numerator * pow(denominator, P - 2, P) % P == 1
-
-
 @given(secrets)
 def test_honest_keys_pass(secret: bytes) -> None:
     check_public_key(KeyPair(secret).public)

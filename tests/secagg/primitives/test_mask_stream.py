@@ -67,14 +67,6 @@ def test_masks_are_the_keystream_at_every_width(width: int) -> None:
     assert masked(layout, vector, masks) == slow_masked(layout, vector, masks, slow=True)
 
 
-def test_a_zero_vector_shows_the_keystream_itself() -> None:
-    layout = Layout.of([("s", 100, 2**62)])
-    seed = bytes(range(32, 64))
-    assert masked(layout, [0] * 100, [(seed, 1)]) == ctr_keystream(
-        slow_stream_key(seed, layout.segments[0], DIGEST), 800
-    )
-
-
 @pytest.mark.parametrize("gcm", [False, True], ids=["ctr", "gcm"])
 @pytest.mark.parametrize("length", [LONG_BYTES, PIECE_BYTES, 2 * PIECE_BYTES])
 @pytest.mark.parametrize("width", WIDTH_BOUNDS)
@@ -130,11 +122,6 @@ def test_what_is_added_is_taken_away_again_in_any_order(
     there_and_back = masks + [(seed, -sign) for seed, sign in masks]
     random.shuffle(there_and_back)  # type: ignore[attr-defined]
     assert masked(layout, [0] * layout.size, there_and_back) == bytes(layout.wire_bytes)
-
-
-def test_no_masks_change_nothing() -> None:
-    layout = Layout.of([("s", 3, 9)])
-    assert masked(layout, [1, 2, -3], []) == RingVector.encode(layout, np.array([1, 2, -3])).to_bytes()
 
 
 def test_segments_seeds_and_sessions_have_streams_of_their_own() -> None:

@@ -16,8 +16,6 @@ from typing import Any
 import click
 import numpy as np
 import pytest
-from PIL import Image
-from support.extras import needs
 
 from analytic_secagg.__main__ import SECTIONS
 from analytic_secagg.console.command_line import Listed
@@ -88,8 +86,6 @@ WRONG = {
     "compare --dropout 1": "--dropout",
     "compare --ridge nan": "--ridge",
     "compare --partition even": "--partition",
-    "compare --partition dirichlet:inf": "inf",
-    "compare --partition shards:2.5": "shards:2.5",
     "compare --format float32": "--format",
     "compare --format Q20.20": "26",
     "compare --modes plain,telepathy": "--modes",
@@ -101,11 +97,8 @@ WRONG = {
     "compare --learner svm": "--learner",
     "compare --learner all --ri 1": "RI process",
     "compare --learner safle --ri 0.5": "RI gamma",
-    "compare --learner safle --option n_buckets=1024": "n_buckets",
     "compare --learner deepafl --option n_layer=3": "n_layers",
-    "compare --learner deepafl --option gamma=nan": "gamma",
     "compare --learner deepafl --option d_phi=0": "feature",
-    "compare --learner deepafl --option projection=straight": "projection",
     "compare --learner deepafl --ri 1": "RI gamma",
     "compare --learner fedhip --option alphas=much": "alphas",
     "compare --learner fedhip --option alphas=-1": "-1",
@@ -332,19 +325,6 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"analytic-secagg \d+\.\d+\S*\n", capsys.readouterr().out)
 
 
-@pytest.fixture(scope="module")
-def workbench(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Image folders and weights."""
-    torch, torchvision = needs("torch"), needs("torchvision")
-    folder, rng = tmp_path_factory.mktemp("workbench"), np.random.default_rng(0)
-    for name in ("train/ants/1.png", "train/cats/2.png", "val/ants/3.png", "val/cats/4.png"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (30, 30, 3), dtype=np.uint8)).save(folder / name)
-    torch.manual_seed(0)
-    torch.save(torchvision.models.resnet18(weights=None).state_dict(), folder / "resnet18.pth")
-    return folder
-
-
 # --- streams and signals ---------------------------------------------------------------------------------------
 
 
@@ -430,33 +410,3 @@ def test_ctrl_c_while_a_file_is_written_leaves_what_was_there(
     assert "the run equals the pooled model" in output.out  # the numbers were there already
     assert os.listdir(tmp_path) == ["out.json"]
     assert (tmp_path / "out.json").read_text() == "before"
-
-
-def test_ctrl_c_in_features_leaves_whole_chunks_from_which_it_goes_on(
-    workbench: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    ctrl_c: Callable[..., None],
-) -> None:
-    monkeypatch.chdir(workbench)
-    words = "features --backbone resnet18 --images train --test-images val --weights resnet18.pth --device cpu"
-    arguments = [*words.split(), "--out", str(tmp_path / "out.npz")]
-    parts, seen = tmp_path / "out.npz.parts", list[int]()
-
-    def look(number: int) -> None:
-        """Stop once the training rows are there; afterwards see whether they are written again."""
-        trained = [path.stat().st_mtime_ns for path in parts.glob("train-*")] if parts.exists() else []
-        seen.extend(trained)
-        if trained and len(seen) == 1:
-            ctrl_c()
-
-    monkeypatch.setattr(os, "fsync", look)
-    assert main(arguments) == 130
-    assert capsys.readouterr().err == "stopped; no file is half-written\n"
-    assert os.listdir(tmp_path) == ["out.npz.parts"]
-    assert sorted(name.split("-")[0] for name in os.listdir(parts)) == ["settings.json", "train"]
-    assert main(arguments) == 0
-    assert len(seen) > 1
-    assert len(set(seen)) == 1  # the training rows were there, and stayed
-    assert os.listdir(tmp_path) == ["out.npz"]

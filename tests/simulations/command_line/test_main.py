@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from support.extras import needs
 
-from analytic_secagg.learners import LEARNERS
 from analytic_secagg.modes import choose_modes
 from simulations.__main__ import main
 from simulations.compare.comparison import Comparison
@@ -36,39 +35,6 @@ def test_the_default_compares_every_installed_mode(capsys: pytest.CaptureFixture
     for mode in installed:
         assert f"\n{mode.name} " in output.out
     assert f"all {len(installed)} runs equal the pooled model" in output.out
-
-
-@pytest.mark.slow  # on part of the rows: test_comparison.py
-def test_every_learner_over_every_kind_of_mode_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The claim of the front page, whole: real rows, real protocols, every closed form, and one model each."""
-    modes = ("plain", "masked", "committee")
-    arguments = [
-        "--learner",
-        "all",
-        "--clients",
-        "10",
-        "--modes",
-        ",".join(modes),
-        "--option",
-        "n_layers=3",
-        "--option",
-        "n_buckets=4",
-    ]
-    assert main(["compare", *arguments, "--json", str(tmp_path / "out.json")]) == 0
-    document = json.loads((tmp_path / "out.json").read_text())
-    assert [(run["learner"], run["mode"]) for run in document["runs"]] == list(itertools.product(LEARNERS, modes))
-    assert document["dataset"]["name"] == "digits"
-    assert all(run["bitwise_equal_to_pooled"] is True for run in document["runs"])
-    assert [run["personalised_bitwise_equal_to_pooled"] for run in document["runs"][3:6]] == [True] * 3
-    for learner in LEARNERS:
-        runs = [run for run in document["runs"] if run["learner"] == learner]
-        assert len({run["weights_sha256"] for run in runs}) == 1
-        assert min(run["test_accuracy"] for run in runs) > 0.9
-        plain, masked, committee = (run["messages_per_sum"] for run in runs)
-        assert masked == [4] + [2] * (len(plain) - 1)
-        assert committee == plain == [1] * len(plain)
-        assert {run["vector_messages_per_client"] for run in runs} == {len(plain)}
-    assert "all 24 runs equal the pooled model" in capsys.readouterr().out
 
 
 def test_a_frontier_has_every_size_and_what_nothing_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

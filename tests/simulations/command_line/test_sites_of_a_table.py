@@ -5,15 +5,13 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.benches import small_bench
 
 from analytic_secagg import federate
-from analytic_secagg.datasets import Dataset, Sites
+from analytic_secagg.datasets import Dataset
 from simulations.__main__ import main
 from simulations.audit.population import Population
 from simulations.audit.settings import AuditSettings
@@ -126,14 +124,6 @@ def test_an_audit_deals_most_of_its_own_rows_to_each_site(table: Path) -> None:
     assert population.row_counts(settings.rows_per_client) == smallest - int(np.ceil(0.8 * smallest)) + 1
     assert len(counts) > 3
     assert len(population.deal(10, 4, rng)) == 10  # an attack's own cohorts of few rows
-
-
-def test_a_bench_without_sites_deals_as_before() -> None:
-    bench = small_bench(1)
-    assert bench.population.sites == ()
-    data = bench.population.dataset
-    named = Sites(column="site", names=("a", "b"), train=np.arange(len(data.x_train)) % 2, test=np.zeros(0, int))
-    assert len(replace(bench.population, dataset=replace(data, sites=named)).sites) == 2
 
 
 def test_a_column_that_one_site_alone_has_is_said() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 from support.comparisons import exact, learner
 from support.examples import examples
 
@@ -26,26 +26,6 @@ SHORT = GradientSettings(rounds=3, local_epochs=2, batch_size=4, learning_rate=0
 def _rows(seed: int, n: int, d: int = 3, c: int = 3) -> ClientRows:
     rng = np.random.default_rng(seed)
     return ClientRows(rng.normal(size=(n, d)), np.append(rng.integers(0, c, n - 1), c - 1))
-
-
-def _loss(weights, rows: ClientRows) -> float:
-    scores = rows.features @ weights[:, :-1].T + weights[:, -1]
-    return float(-log_softmax(scores, axis=1)[np.arange(len(rows)), rows.targets].mean())
-
-
-def test_a_step_goes_down_the_numerical_gradient_of_the_cross_entropy():
-    # Central differences with h = 1e-5 are off by h^2 times the third derivative (below 1e-9) plus eps / h = 2e-11.
-    rows = _rows(0, 20)
-    one = GradientSettings(rounds=1, local_epochs=1, batch_size=10**6, learning_rate=0.5)
-    start = train("fedavg", [rows], rows.features, rows.targets, settings=one).weights
-    two = train("fedavg", [rows], rows.features, rows.targets, settings=replace(one, rounds=2)).weights
-    for before, after in ((np.zeros_like(start), start), (start, two)):
-        numeric = np.zeros_like(before)
-        for place in np.ndindex(before.shape):
-            shift = np.zeros_like(before)
-            shift[place] = 1e-5
-            numeric[place] = (_loss(before + shift, rows) - _loss(before - shift, rows)) / 2e-5
-        np.testing.assert_allclose(after, before - 0.5 * numeric, rtol=0, atol=1e-8)
 
 
 def test_one_client_with_full_batches_is_plain_gradient_descent():
@@ -85,31 +65,12 @@ def test_fedprox_without_mu_is_fedavg_to_the_bit():
 
 def test_mu_pulls_toward_the_common_head():
     rows = _rows(3, 30)
-    settings = GradientSettings(rounds=1, local_epochs=200, batch_size=10**6, learning_rate=0.2)
-    lengths = [
-        float(
-            np.linalg.norm(
-                train("fedprox", [rows], rows.features, rows.targets, settings=replace(settings, mu=mu)).weights
-            )
-        )
-        for mu in (0.0, 0.1, 1.0)
-    ]
-    assert lengths[0] > lengths[1] > lengths[2] > 0
+    settings = GradientSettings(rounds=1, local_epochs=200, batch_size=10**6, learning_rate=0.2, mu=1.0)
     # at the end of such training the pull balances the gradient: mu W = -grad(W), and the common head was zero
-    weights = train("fedprox", [rows], rows.features, rows.targets, settings=replace(settings, mu=1.0)).weights
+    weights = train("fedprox", [rows], rows.features, rows.targets, settings=settings).weights
     errors = softmax(rows.features @ weights[:, :-1].T + weights[:, -1], axis=1) - np.eye(3)[rows.targets]
     gradient = errors.T @ np.column_stack([rows.features, np.ones(30)]) / 30
     np.testing.assert_allclose(1.0 * weights, -gradient, rtol=0, atol=1e-9)
-
-
-def test_the_seed_decides_everything():
-    clients = [_rows(seed, 15) for seed in range(4)]
-    runs = [
-        train("fedavg", clients, clients[0].features, clients[0].targets, settings=replace(SHORT, seed=s))
-        for s in (0, 0, 1)
-    ]
-    assert runs[0].weights.tobytes() == runs[1].weights.tobytes() != runs[2].weights.tobytes()
-    assert runs[0].accuracies == runs[1].accuracies
 
 
 def test_clients_without_rows_are_left_out_and_every_round_is_heard_of():

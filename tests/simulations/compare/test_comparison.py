@@ -24,7 +24,7 @@ from simulations.__main__ import main
 from simulations.compare.build import build
 from simulations.compare.comparison import Progress, compare
 from simulations.compare.evaluated import RegressionEvaluationRecord
-from simulations.compare.reference import accuracy, r2
+from simulations.compare.reference import r2
 from simulations.compare.tuning import Task
 from simulations.report.document import Mark
 from simulations.report.findings import findings
@@ -287,25 +287,6 @@ def test_numbers_of_a_run_are_what_they_say() -> None:
     assert plain.helpers == 0
 
 
-def test_one_message_of_each_client_is_enough_for_single_sums() -> None:
-    even = learner("safle", **SMALL["safle"], thresholds="even")
-    for chosen in (even, learner("afl"), learner("fedhip")):
-        one = several(chosen, modes=("committee",))
-        (run,) = compare(small_digits(), one).runs
-        assert (run.sums, run.messages_per_client, run.vector_messages_per_client) == (1, 1, 1)
-        assert run.bitwise_equal_to_pooled
-
-
-def test_learners_of_one_comparison_do_not_change_each_other() -> None:
-    three = ("afl", "deepafl", "safle")
-    alone = {name: compare(small_digits(), settings(name, ridge=1.0)).runs for name in three}
-    together = compare(small_digits(), several(*(learner(name, **SMALL[name]) for name in three), ridge=1.0))
-    for name in three:
-        hashes = [run.weights_sha256 for run in together.runs if run.learner == name]
-        assert hashes == [run.weights_sha256 for run in alone[name]]
-    assert together.hashes == {name: {runs[0].weights_sha256} for name, runs in alone.items()}
-
-
 def test_wrong_options_of_a_later_learner_stop_before_any_work() -> None:
     wrong = learner("deepafl", d_phi=0)
     starts: list[object] = []
@@ -328,20 +309,6 @@ def test_explanations_are_those_of_the_largest_sum() -> None:
     assert f"({vector_bytes} of them the vector)" in explained["safle, masked, 4 clients"]
 
 
-def test_learners_that_are_no_linear_map_have_no_distance_from_one() -> None:
-    runs = compare(small_digits(), settings("deepafl", modes=("plain",))).runs
-    assert runs[0].float64_ridge_max_abs_weight_deviation is None
-    assert runs[0].sums == 5
-
-
-def test_runs_do_not_depend_on_what_else_is_compared() -> None:
-    ways = ("shards:1", "dirichlet:0.1")
-    alone = compare(small_digits(), settings(dropout=0.2, modes=("masked",), clients=(6,))).runs[0]
-    among = compare(small_digits(), settings(dropout=0.2, clients=(4, 6), partitions=ways)).runs
-    same = [run for run in among if (run.mode, run.clients, run.partition) == ("masked", 6, "dirichlet:0.1")]
-    assert [run.weights_sha256 for run in same] == [alone.weights_sha256]
-
-
 def test_progress_hears_of_every_run_and_contribution() -> None:
     starts, ticks = [], []
     compare(small_digits(), settings(), Progress(start=lambda *run: starts.append(run), tick=lambda: ticks.append(1)))
@@ -357,11 +324,6 @@ def test_a_run_with_another_total_is_noticed(off_by_one: str) -> None:
     deviation = comparison.runs[1].max_abs_weight_deviation
     assert deviation is not None
     assert 0 < deviation < 1
-
-
-def test_accuracy_counts_the_largest_score() -> None:
-    scores = np.array([[0.1, 0.2], [3.0, 2.0], [-1.0, -2.0], [0.0, 1.0]])
-    assert accuracy(scores, np.array([1, 0, 1, 1], dtype=np.uint8)) == 0.75
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from analytic_secagg.datasets import Dataset, bundled
 from secagg.dp.conversions import gdp_epsilon, gdp_rho
 from simulations.compare.dpsgd import METHODS, Steps, calibrated, placed, trained
 from simulations.compare.execute import execute
-from simulations.compare.plan import private_run
 from simulations.compare.run import BASELINE, Run
 
 
@@ -96,17 +95,6 @@ def test_full_batches_and_a_mean_are_worth_what_the_grid_lacked(digits: Dataset)
     assert found["centred"] > 0.89
     assert found["centred"] > found["as they are"] + 0.01
     assert found["centred"] > found["drawn"] + 0.02
-
-
-def test_shorter_residuals_are_worth_their_smaller_noise(digits: Dataset) -> None:
-    """What DP-SGD's clip shows, for softmax rounds: at epsilon 1 with noise by the server."""
-    options = {"n_rounds": 5, "step": 12.0, "first_share": 0.4}
-    runs = [
-        private_run("logistic", options | more, trust="central", target_epsilon=1.0, clients=5, partition="iid")
-        for more in ({"residual_bound": 0.35}, {"residual_bound": 1.0})
-    ]
-    short, long = (np.mean([execute(run.but(seed=seed), digits).test_accuracy for seed in range(4)]) for run in runs)
-    assert short > long
 
 
 def test_batches_that_may_be_empty_and_momentum_of_one_are_refused() -> None:

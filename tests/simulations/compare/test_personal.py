@@ -114,10 +114,3 @@ def test_clients_without_rows_to_test_on_are_left_out_of_means() -> None:
     (run,) = compare(two, fedhip("plain", partition="iid")).runs
     assert (run.local_test_accuracy, run.personalised_test_accuracy) == (None, None)
     assert run.personalised_bitwise_equal_to_pooled is True
-
-
-def test_other_learners_have_no_personal_numbers() -> None:
-    (run,) = compare(bundled("digits"), exact()).runs
-    assert run.local_test_accuracy is None
-    assert run.personalised_test_accuracy is None
-    assert run.personalised_bitwise_equal_to_pooled is None

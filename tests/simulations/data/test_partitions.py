@@ -34,13 +34,6 @@ def test_every_row_is_dealt_exactly_once(deal: tuple[str, np.ndarray, int], seed
     assert all((np.diff(part) > 0).all() for part in parts)
 
 
-@given(deal=deals(), seed=st.integers(0, 2**32))
-def test_equal_generators_deal_equally(deal: tuple[str, np.ndarray, int], seed: int) -> None:
-    way, own, n_clients = deal
-    first, second = (parse_partition(way).deal(own, n_clients, np.random.default_rng(seed)) for _ in range(2))
-    assert [part.tobytes() for part in first] == [part.tobytes() for part in second]
-
-
 @given(own=labels, n_clients=st.integers(1, 40), seed=st.integers(0, 2**32))
 def test_iid_parts_differ_by_at_most_one_row(own: np.ndarray, n_clients: int, seed: int) -> None:
     sizes = [len(part) for part in parse_partition("iid").deal(own, n_clients, np.random.default_rng(seed))]

@@ -21,10 +21,9 @@ from support.pages import Page, browser, needs_chromium
 from analytic_secagg.datasets import Dataset, bundled
 from simulations.compare.comparison import Comparison, compare
 from simulations.compare.plan import flat, private_run, private_tasks
-from simulations.compare.privacy import FLAT
 from simulations.compare.tuning import Task
 from simulations.report.columns import human_bytes
-from simulations.report.compare_charts import PUBLISHED, accuracy_charts, deviation_chart, distinct, overview
+from simulations.report.compare_charts import PUBLISHED, accuracy_charts, deviation_chart, overview
 from simulations.report.findings import findings, verdict
 from simulations.report.html_report import sections, to_html
 from simulations.report.plots import BarChart, LineChart, spread
@@ -99,23 +98,6 @@ def test_a_browser_shows_every_section_wide_and_narrow(full: Comparison, tmp_pat
         assert tab.seen("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded") == []
 
 
-@needs_chromium
-def test_colours_follow_the_reader_and_paper_is_light(full: Comparison, tmp_path: Path) -> None:
-    file = tmp_path / "compare.html"
-    file.write_text(to_html(full), encoding="utf-8")
-    with browser(tmp_path / "profile") as tab:
-        tab.open(file)
-        seen = []
-        for scheme, media in (("light", "screen"), ("dark", "screen"), ("dark", "print")):
-            tab.show_at(1280, scheme=scheme, media=media)
-            paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-            seen.append((paper, tab.evaluate("getComputedStyle(document.querySelector('svg text')).fill")))
-    light, dark, printed = seen
-    assert light == ("rgb(255, 255, 255)", "rgb(27, 31, 36)")
-    assert dark == ("rgb(22, 25, 29)", "rgb(232, 234, 237)")
-    assert printed == light
-
-
 # What it says
 
 
@@ -184,17 +166,6 @@ def test_lines_are_drawn_once_where_modes_agree_and_apart_where_not(full: Compar
     assert isinstance(other, LineChart)
     assert list(other.series)[:2] == ["afl, plain", "afl, masked, committee"]
     assert other.series["afl, plain"].y[0] == 0.5
-
-
-def test_partitions_with_equal_private_numbers_share_a_chart(full: Comparison) -> None:
-    assert len(full.private) == 6
-    assert [title for title, _ in distinct(full)] == [
-        f"{name}, 4 clients, iid, dirichlet:0.1" for name in ("afl", "deepafl with T = 1", FLAT)
-    ]
-    page = to_html(full)
-    assert page.count("Mean and spread over repetitions") == 3
-    for quality in (full.private[0].every[1].quality, full.private[0].every[-1].quality):
-        assert f"{quality:.3f} +- " in page
 
 
 def test_one_flat_table_holds_every_model_that_was_trained(full: Comparison) -> None:
@@ -308,22 +279,6 @@ def test_the_tables_show_personal_models_and_mark_baselines(full: Comparison) ->
     )
 
 
-def test_the_words_below_the_table_count_messages_and_explain(comparison: Comparison, full: Comparison) -> None:
-    said = [finding for _, finding in findings(comparison)]
-    assert "masked: vector messages 1, messages 4" in said
-    assert "committee: vector messages 1, messages 1 [afl, fedhip]" in [finding for _, finding in findings(full)]
-    several = comparison.runs[0].model_copy(
-        update={"sums": 4, "messages_per_sum": (4, 2, 2, 2), "messages_per_client": 10}
-    )
-    said = [finding for _, finding in findings(comparison.model_copy(update={"runs": (several,)}))]
-    assert "plain: vector messages 1, messages 10 in 4 sums (4, 3 x 2)" in said
-    assert list(full.explanations) == [
-        f"{learner}, {mode}, 4 clients" for learner in ("afl", "fedhip") for mode in ("plain", "masked", "committee")
-    ]
-    for what, words in full.explanations.items():
-        assert f"\n{what}, largest sum:\n{words.splitlines()[0]}"[:100] in printed(full)
-
-
 @pytest.mark.parametrize(("survivors", "said"), [(1, "is its vector"), (2, "the other's vector"), (3, "")])
 def test_totals_of_one_or_two_clients_are_said_loudly(comparison: Comparison, survivors: int, said: str) -> None:
     runs = (comparison.runs[0].model_copy(update={"survivors": survivors}),)
@@ -342,6 +297,20 @@ def test_wrong_personal_models_are_said_loudly(full: Comparison) -> None:
     assert (False, loud) in list(findings(wrong))
     assert len(re.findall(r" NO$", printed(wrong), re.MULTILINE)) == 1
     assert '<td class="wrong">NO</td>' in to_html(wrong)
+
+
+def test_messages_are_counted_below_the_table(comparison: Comparison) -> None:
+    several = {"sums": 4, "messages_per_sum": (4, 2, 2, 2), "messages_per_client": 10}
+    masked = next(run for run in comparison.runs if run.mode == "masked")
+    runs = (comparison.runs[0].model_copy(update=several), masked)
+    said = [finding for _, finding in findings(comparison.model_copy(update={"runs": runs}))]
+    assert "plain: vector messages 1, messages 10 in 4 sums (4, 3 x 2)" in said
+    assert "masked: vector messages 1, messages 4" in said
+
+
+@pytest.mark.parametrize(("count", "text"), [(999, "999 B"), (15_142, "15.1 kB"), (999_600, "1 MB"), (5e12, "5000 GB")])
+def test_bytes_read_like_a_person_writes_them(count: float, text: str) -> None:
+    assert human_bytes(count) == text
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -421,11 +390,3 @@ def test_a_chart_is_sound_xml_and_the_same_every_time() -> None:
     assert root.attrib["role"] == "img"
     texts = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
     assert {"1.0", "0.0", "2.0", "g<1>", "h"} <= texts
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (15_142, "15.1 kB"), (999_600, "1 MB"), (5e12, "5000 GB")],
-)
-def test_bytes_read_like_a_person_writes_them(count: float, text: str) -> None:
-    assert human_bytes(count) == text
