@@ -93,7 +93,7 @@ class Meter:
         started, counted = time.process_time(), sum(self.seconds.values())
         yield
         self.seconds[name] += time.process_time() - started - (sum(self.seconds.values()) - counted)
-        self.peaks[name] = max(self.peaks[name], peak_rss_bytes() - self.held)
+        self.peaks[name] = max(self.peaks[name], (peak_rss_bytes() or 0) - self.held)
         forget_peak()
 
 

@@ -270,7 +270,7 @@ FAULTS: dict[str, tuple[Callable[[Statistics], Statistics], str]] = {
 def test_a_total_that_no_rows_have_is_refused(fault: str) -> None:
     """By naive Bayes; of the others, in ``test_total_check.py``."""
     tamper, needs = FAULTS[fault]
-    spec, total = NAIVE.classes_spec.parts.parts[3], NAIVE.client_statistics(NAIVE.init(), rows())[3]
+    spec, total = NAIVE.classes_spec.parts[3], NAIVE.client_statistics(NAIVE.init(), rows())[3]
     spec.check_total(total, 1)
     with pytest.raises(ImpossibleTotalError, match=needs):
         spec.check_total(tamper(total), 1)
