@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from analytic_secagg.errors import FederationError
 from analytic_secagg.modes import MODES
-from benchmarks import command, sessions
+from benchmarks import command, masked_client, sessions
 from benchmarks.__main__ import main
 from benchmarks.command import SECTIONS, SectionRecord, section_table
 from benchmarks.masked_client import add_keystreams
@@ -43,6 +44,21 @@ BANDS = {
 
 def outside(rows: list[Row], band: Goal) -> list[str]:
     return [row.case for row in rows if row.ratio is not None and not band.is_met(row.ratio)]
+
+
+def test_cohorts_grow_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "SESSIONS", {"masked": sessions.SESSIONS["masked"]})
+    monkeypatch.setattr(sessions, "REPEATED_UP_TO", 0)
+    *sizes, growth, memory = sessions.by_cohort_size(QUICK)
+    assert [row.case for row in sizes] == [f"masked, {n} clients" for n in (10, 30, 100)]
+    assert (growth.goal, memory.goal) == (sessions.GROWTH, sessions.KEPT_VECTORS)
+
+
+def test_without_flower_the_row_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    (row,) = masked_client.whole_client(QUICK)
+    assert ".[flower]" in str(row.figures["Flower SecAgg+, CPU s"])
+    assert row.ratio is None
 
 
 def test_goals_look_at_the_median_from_the_right_side_and_a_missed_one_is_shown() -> None:

@@ -53,6 +53,12 @@ def test_the_parser_takes_every_example(text: str) -> None:
     COMMAND.make_context("benchmarks", shlex.split(text))
 
 
+def test_the_short_example_works(capsys: pytest.CaptureFixture[str]) -> None:
+    (short,) = set(examples()) - {"--json bench.json --page docs/explanation/performance.md", "--sections a,c,d"}
+    assert main(shlex.split(short)) == 0
+    assert re.findall(r"^### (\w)\.", capsys.readouterr().out, flags=re.M) == ["c", "e"]
+
+
 def is_gone(group: int) -> bool:
     """Whether a process group ends within seconds. A killed child that the second signal orphaned waits for init."""
     for _ in range(200):
