@@ -34,7 +34,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from flint import fmpz
 
 from secagg.encryption.digits import DigitPlan
 from secagg.encryption.rings import (
@@ -42,6 +41,7 @@ from secagg.encryption.rings import (
     MAX_PRIME_BITS,
     SPECIAL_PRIME_BITS,
     Ring,
+    is_prime,
     largest_prime_below,
 )
 from secagg.encryption.rounding import ROUNDING_WIDTH, randomise_rounding
@@ -184,12 +184,7 @@ class BFV(Scheme):
         t, degree = parameters.plain_modulus, parameters.degree
         if parameters.scale_bits:
             raise ConfigurationError("BFV has no scale; leave scale_bits at 0")
-        if (
-            t.bit_length() > MAX_PRIME_BITS
-            or t % (2 * degree) != 1
-            or not fmpz(t).is_prime()
-            or t in parameters.all_primes
-        ):
+        if t.bit_length() > MAX_PRIME_BITS or t % (2 * degree) != 1 or not is_prime(t) or t in parameters.all_primes:
             raise ConfigurationError(
                 f"the plain modulus must be a prime of at most {MAX_PRIME_BITS} bits, 1 modulo {2 * degree} and "
                 f"none of the ciphertext's primes; {t} is not"

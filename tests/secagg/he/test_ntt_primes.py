@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.extras import needs
 
-from secagg.encryption.rings import largest_prime_below, largest_primes
+from secagg.encryption.rings import is_prime, largest_prime_below, largest_primes
 
 
 @pytest.mark.parametrize("degree", [4096, 8192, 16384])
@@ -15,9 +15,12 @@ def test_the_largest_primes_are_those_that_seal_creates(degree: int, bits: int, 
     assert [prime.value() for prime in created] == list(largest_primes(degree, bits, count))
 
 
-def is_prime(number: int) -> bool:
-    """Fermat's test to six bases, which no other number of these passes."""
-    return all(pow(base, number - 1, number) == 1 for base in (2, 3, 5, 7, 11, 13))
+def test_primality_agrees_with_trial_division_and_knows_a_strong_pseudoprime() -> None:
+    by_division = [n for n in range(3000) if n > 1 and all(n % d for d in range(2, int(n**0.5) + 1))]
+    assert [n for n in range(3000) if is_prime(n)] == by_division
+    assert not is_prime(3215031751)  # strong pseudoprime to the bases 2, 3, 5 and 7
+    assert not is_prime(2**61 - 3)
+    assert is_prime(2**61 - 1)
 
 
 @pytest.mark.parametrize("ceiling", [40962, 40963, 65537, 65538, 2**31, 2**59])
