@@ -84,7 +84,7 @@ def test_the_dossier_of_a_run_verifies_in_a_process_that_has_nothing_else(
     with tempfile.TemporaryDirectory() as other:
         elsewhere = shutil.move(dossier, Path(other) / "filed")
         python = shlex.split(os.environ.get("ELSEWHERE", sys.executable))
-        check = [*python, *command[1:4], str(elsewhere), *command[5:]]
+        check = [*python, "-m", "analytic_secagg", command[1], str(elsewhere), *command[3:]]
         environment = {"PYTHONPATH": ENVIRONMENT["PYTHONPATH"], "PATH": ""}
         found = subprocess.run(check, cwd=other, env=environment, capture_output=True, text=True, check=False)
         assert (found.returncode, found.stderr) == (0, ""), found.stdout
