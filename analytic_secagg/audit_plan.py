@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from analytic_secagg.attestation import Statement, read_signed, sign
 from analytic_secagg.code_version import CodeVersion, code_version
@@ -32,24 +32,42 @@ STANDARD_RULE: Mapping[str, Any] = {
 }
 """How an audit judges results unless its owner states otherwise; docs/reference/audit-json.md says what each means."""
 
-SETTINGS = frozenset(
-    [
-        "learner",
-        "modes",
-        "own",
-        "clients",
-        "rows_per_client",
-        "cohorts",
-        "sessions",
-        "trials",
-        "two_world_runs",
-        "format",
-        "format_chosen_from_rows",
-        "epsilon",
-        "seed",
-    ]
-)
-"""Names of an audit's settings in its report (``simulations.audit.settings.SettingsRecord``)."""
+_Count = Annotated[int, Field(ge=1)]
+_AtLeastTwo = Annotated[int, Field(ge=2)]
+
+
+class StatedSettings(BaseModel):
+    """The settings of an audit, by the names of its report, which a plan may fix."""
+
+    model_config = ConfigDict(frozen=True, strict=True, use_attribute_docstrings=True)
+
+    learner: str
+    """The closed form: afl, fedhip, deepafl, safle."""
+    modes: tuple[str, ...] = Field(min_length=1)
+    """Modes audited."""
+    own: tuple[str, ...]
+    """Options of modes as they were given."""
+    clients: _AtLeastTwo
+    """Clients of a cohort."""
+    rows_per_client: _AtLeastTwo
+    """Mean rows of a client."""
+    cohorts: tuple[_AtLeastTwo, ...]
+    """Further cohort sizes whose totals and models were attacked."""
+    sessions: _Count
+    """Cohorts that each cell of an attack on a message pools."""
+    trials: _Count
+    """Sums made for each attack that needs its own."""
+    two_world_runs: _Count
+    """Small runs with and without one person, for each epsilon."""
+    format: Annotated[str, Field(pattern=r"^U?Q[0-9]+\.[0-9]+$")]
+    """Fixed-point format of the features."""
+    format_chosen_from_rows: bool
+    """Whether the format was chosen by looking at all training rows, which only a simulation can do."""
+    epsilon: tuple[Annotated[float, Field(gt=0)], ...]
+    """Epsilons of the totals with noise."""
+    seed: Annotated[int, Field(ge=0)]
+    """Seed of who holds which rows and of the attackers' coins."""
+
 
 Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -96,10 +114,9 @@ class AuditPlan(StrictModel):
     @classmethod
     def _known(cls, stated: dict[str, Any]) -> dict[str, Any]:
         """Refuse a name that no report has: no audit could ever be the one of such a plan."""
-        if unknown := sorted(stated.keys() - SETTINGS):
-            raise ValueError(
-                f"settings are named as in a report, {', '.join(sorted(SETTINGS))}, and not {', '.join(unknown)}"
-            )
+        if unknown := sorted(stated.keys() - StatedSettings.model_fields.keys()):
+            known = ", ".join(sorted(StatedSettings.model_fields))
+            raise ValueError(f"settings are named as in a report, {known}, and not {', '.join(unknown)}")
         return stated
 
     @field_validator("rule")

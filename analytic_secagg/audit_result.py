@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -21,6 +21,8 @@ REPORT_TYPE = "urn:analytic-secagg:audit-report:5"
 Outcome = Literal["hidden", "leaks", "not decided"]
 LEARNER = {"learner": "", "options": "", "ridge": None, "feature_format": None, "target_format": "labels"}
 """Settings that an audit must share with a run, each with the value of an audit that states none."""
+
+Decision = Literal["passed", "failed", "not decided"]
 
 _OUTCOMES: Mapping[str, Outcome] = {
     "nothing found": "hidden",
@@ -82,7 +84,7 @@ class AuditResult:
     learner: Mapping[str, Any]
     run_weights: str | None
     findings: tuple[Finding, ...]
-    decision: Literal["passed", "failed", "not decided"]
+    decision: Decision
     problems: tuple[str, ...]
 
     @classmethod
@@ -119,6 +121,22 @@ class AuditResult:
             decision=report.decision,
             problems=tuple(report.contradictions()),
         )
+
+
+def decision_of(results: Iterable[tuple[str, str]], claims: Iterable[str], *, is_whole: bool) -> Decision:
+    """Return what all of an audit comes to: the worst of it; passed only if messages had to hide something and did.
+
+    Args:
+        results: rule and outcome of each attack on each exposure.
+        claims: outcomes of the tests of noise.
+        is_whole: whether no part of the audit failed.
+    """
+    judged, tested = {one for one in results if one[0] in ("must hide", "may be seen")}, {*claims}
+    outcomes = {outcome for _, outcome in judged}
+    if outcomes & {"leak", "over the limit"} or "refuted" in tested:
+        return "failed"
+    hides = any(rule == "must hide" for rule, _ in judged)
+    return "passed" if is_whole and hides and "not decided" not in outcomes | tested else "not decided"
 
 
 def signed_report(document: Mapping[str, Any], identity: IdentityKey) -> str:
@@ -242,25 +260,12 @@ class _Report(_Part):
     results: list[_Result]
     two_worlds: list[_TwoWorlds]
     failures: list[str]
-    decision: Literal["passed", "failed", "not decided"]
+    decision: Decision
 
     def limit_of(self, result: _Result) -> float | None:
         """The owner's limit of what an attack learns from something that may be seen; None where there is none."""
         names = {one.name: one.limit for one in self.attacks}
         return self.rule.limits.get(names.get(result.attack) or "") if result.rule == "may be seen" else None
-
-    @property
-    def _follows(self) -> Literal["passed", "failed", "not decided"]:
-        """The decision that the parts of the report give."""
-        judged = [one for one in self.results if one.rule in ("must hide", "may be seen")]
-        outcomes = {one.outcome for one in judged}
-        worlds = {one.outcome for one in self.two_worlds}
-        if outcomes & {"leak", "over the limit"} or "refuted" in worlds:
-            return "failed"
-        hides = any(one.rule == "must hide" for one in judged)
-        if "not decided" in outcomes | worlds or not hides or self.failures:
-            return "not decided"
-        return "passed"
 
     def contradictions(self) -> Iterator[str]:
         """Yield why no decision can rest on it."""
@@ -285,5 +290,7 @@ class _Report(_Part):
         yield from (f"{what}: {', '.join(names)}" for what, names in parts.items() if names)
         if not any(one.works for one in self.attacks):
             yield "no attack of the report won where it must: nothing shows that they notice anything"
-        if self.decision != self._follows:
-            yield f"its decision is {self.decision}, and {self._follows} follows from its results"
+        pairs = ((one.rule, one.outcome) for one in self.results)
+        follows = decision_of(pairs, (one.outcome for one in self.two_worlds), is_whole=not self.failures)
+        if self.decision != follows:
+            yield f"its decision is {self.decision}, and {follows} follows from its results"

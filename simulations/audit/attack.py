@@ -342,6 +342,18 @@ def in_the_clear(mode: Mode) -> bool:
     return mode.guarantee(PROBE).plaintext_upload
 
 
+class MembershipAttack(ExposureAttack[NDArray[np.float64]]):
+    """An attack that gives each candidate a score: the higher, the likelier it was used."""
+
+    needs = Knowledge.ONE_ROW
+    unit = Unit.ROW
+    limit = Limit.MEMBERSHIP
+
+    def score(self, guess: NDArray[np.float64], truth: Truth, rng: np.random.Generator) -> Score:
+        """Score pairs of a row that was used and one that was not."""
+        return score_members(guess, truth, rng)
+
+
 # Ways to score that several attacks share
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from analytic.errors import AnalyticError
+from analytic.errors import AnalyticError, SpecificationError
 from analytic.row_format import RowFormat
 from analytic_secagg.audit_plan import SignedPlan
 from analytic_secagg.code_version import code_version
@@ -284,6 +284,12 @@ class _Rehearsal:
         self.report.attacks = tuple(
             one.model_copy(update={"works": working.get(one.name)}) for one in self.report.attacks
         )
+        self.report.notes += tuple(
+            f"{one.attack}, {one.exposure}: hidden values told more often than without it: "
+            + ", ".join(f"{name} {gained:+.1%}" for name, gained in one.columns.items())
+            for one in self.report.results
+            if one.columns and one.rule is Rule.MAY_BE_SEEN
+        )
 
     def _parts(self) -> list[Part]:
         messages = [Part("messages", mode.name) for mode in self.settings.tried_modes]
@@ -345,20 +351,29 @@ class _Rehearsal:
                 self._add(attack, _rule_of(expectation, mode), exposure, play)
 
     def _columns(self) -> Iterator[tuple[Column, Rule]]:
-        """Yield totals, models, and totals with noise, of the owner's cohort first; or those of a finished run."""
+        """Yield totals, models, and totals with noise, or those of a finished run.
+
+        Of the owner's cohort first, whole and with as many clients lost as may be: either may be what a run releases.
+        """
         if self.finished is not None:
             for column in self.finished.columns(self.own, self.bench.feature_format, self.bench.rng):
                 yield column, Rule.MAY_BE_SEEN
             return
-        sizes = dict.fromkeys((self.settings.clients, *self.settings.cohorts))
+        own = {self.settings.clients, self._fewest()}
         kinds = [Kind.TOTAL, *([Kind.TOTALS] if has_many_sums(self.bench) else []), Kind.MODEL]
-        for clients in sizes:
-            rule = Rule.MAY_BE_SEEN if clients == self.settings.clients else Rule.COMPARISON
+        for clients in dict.fromkeys((*sorted(own, reverse=True), *self.settings.cohorts)):
+            rule = Rule.MAY_BE_SEEN if clients in own else Rule.COMPARISON
             for kind in kinds:
                 yield Column(kind=kind, bench=self.bench.named(kind, clients), clients=clients), rule
         for epsilon in self.settings.tried_epsilon:
             if (noisy := self._noisy_column(epsilon)) is not None:
                 yield noisy, Rule.MAY_BE_SEEN
+
+    def _fewest(self) -> int:
+        """Return how many clients are left at least in a total that a protected mode releases of the owner's cohort."""
+        clients = tuple(range(1, self.settings.clients + 1))
+        stated = [mode.guarantee(clients) for mode in self.settings.tried_modes]
+        return min((one.min_survivors for one in stated if not one.plaintext_upload), default=len(clients))
 
     def _noisy_column(self, epsilon: float) -> Column | None:
         clients = self.settings.clients
@@ -371,7 +386,7 @@ class _Rehearsal:
         )
         try:
             form = plan.apply(self.bench.learner)
-        except (PrivacyError, FederationError) as error:
+        except NO_NOISE as error:
             self.report.limitations.append(f"totals with noise: {error}")
             return None
         bench = self.bench.under(form.learner).named(Kind.NOISY_TOTAL, epsilon)
@@ -490,7 +505,7 @@ class _Rehearsal:
             learner = self.settings.learner.build(toy)
             rng, runs = named(self.bench.rng, "two worlds", epsilon), self.settings.two_world_runs
             found = two_worlds(learner, plan, rng, n_clients=TOY_CLIENTS, runs=runs)
-        except (PrivacyError, FederationError) as error:  # a learner without noise makes no claim
+        except NO_NOISE as error:
             self.report.limitations.append(f"noise, with and without one person: {error}")
             return
         except FAILURES as error:
@@ -516,6 +531,9 @@ def _against(attack: ExposureAttack[Any], column: Column) -> Score:
             score = attack.against([target], column.bench.rng)
     return score
 
+
+NO_NOISE = (PrivacyError, FederationError, SpecificationError)
+"""Errors of a learner that has no private form: it makes no claim about noise."""
 
 FAILURES = (
     SecureSumError,

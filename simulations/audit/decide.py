@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from pydantic import Field
@@ -138,13 +138,10 @@ class Result(Record, title="result"):
         """Both ends of the 95 % interval of ``value``; null where it has none."""
         return None if self.number is None else [_short(self.number.low), _short(self.number.high)]
 
-    @computed
-    def columns(self) -> dict[str, float] | None:
-        """Of an attack on hidden values: by column, how much more often its value was told than without the exposure;
-        null for other attacks.
-        """
-        columns = {} if self.score is None else self.score.columns
-        return {name: _short(gained) for name, gained in columns.items()} or None
+    @property
+    def columns(self) -> dict[str, float]:
+        """Of an attack on hidden values: by column, how much more often its value was told than by a blind guess."""
+        return {} if self.score is None else self.score.columns
 
     @property
     def number(self) -> Area | None:
@@ -227,14 +224,3 @@ def _holm(p_values: Sequence[float], family_error: float) -> list[bool]:
             break
         rejected[place] = True
     return rejected
-
-
-def verdict_of(outcomes: Iterable[Outcome], *, further: Iterable[Verdict] = ()) -> Verdict:
-    """Return what outcomes, and further verdicts, come to: the worst of them; nothing at all is not decided."""
-    found = {*outcomes}
-    others = {*further}
-    if found & {Outcome.LEAK, Outcome.OVER} or Verdict.FAILED in others:
-        return Verdict.FAILED
-    if Outcome.NOT_DECIDED in found or Verdict.NOT_DECIDED in others or not found | others:
-        return Verdict.NOT_DECIDED
-    return Verdict.PASSED

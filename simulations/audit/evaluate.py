@@ -54,12 +54,9 @@ class Score(Record, title="score"):
     """Trials."""
     chance: Part
     """How often a guess that saw no message is right."""
-    members: tuple[float, ...] = Field(default=(), repr=False, exclude=True)
-    """Scores that it gave to rows that were used, for attacks that answer with scores."""
-    others: tuple[float, ...] = Field(default=(), repr=False, exclude=True)
-    """Scores that it gave to rows that were not."""
     outlying: tuple[tuple[float, ...], tuple[float, ...]] = Field(default=((), ()), repr=False, exclude=True)
-    """Both kinds of scores, of the tenth of the rows that lies farthest from the public ones."""
+    """For attacks that answer with scores: those of used rows and of others, of the tenth of the rows that lies
+    farthest from the public ones."""
     error: NotNegative | None = Field(default=None, exclude=True)
     """Mean error of an estimate, for attacks that estimate a number; null for others."""
     blind_error: NotNegative | None = Field(default=None, exclude=True)
@@ -87,8 +84,6 @@ class Score(Record, title="score"):
             hits=sum(part.hits for part in parts),
             trials=trials,
             chance=sum(part.chance * part.trials for part in parts) / trials if trials else 0.0,
-            members=tuple(score for part in parts for score in part.members),
-            others=tuple(score for part in parts for score in part.others),
             outlying=(
                 tuple(score for part in parts for score in part.outlying[0]),
                 tuple(score for part in parts for score in part.outlying[1]),
@@ -149,18 +144,8 @@ class Score(Record, title="score"):
         return noticed is not None and noticed <= STANDARD_RULE["notices_coins" if self.chance > COIN else "notices"]
 
     @property
-    def has_curve(self) -> bool:
-        """Whether the attack gave scores to rows of both kinds."""
-        return bool(self.members and self.others)
-
-    @property
-    def auc(self) -> Part | None:
-        """Area under the ROC curve, for attacks that give every candidate a score; null for others."""
-        return area_under_roc(self.members, self.others) if self.has_curve else None
-
-    @property
     def worst_tenth(self) -> Area | None:
-        """The same for the tenth of the rows that lies farthest from the public ones; null where there is no such."""
+        """Area under the ROC curve for the tenth of the rows that lies farthest out; None where there is no such."""
         return Area.of(*self.outlying) if all(self.outlying) else None
 
 
@@ -187,10 +172,4 @@ def paired(members: Sequence[float], others: Sequence[float], rng: np.random.Gen
     n = min(len(members), len(others))
     left, right = rng.permutation(np.asarray(members))[:n], rng.permutation(np.asarray(others))[:n]
     hits = np.where(left == right, rng.random(n) < 0.5, left > right)
-    return Score(
-        hits=int(hits.sum()),
-        trials=n,
-        chance=0.5,
-        members=tuple(map(float, members)),
-        others=tuple(map(float, others)),
-    )
+    return Score(hits=int(hits.sum()), trials=n, chance=0.5)

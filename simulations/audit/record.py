@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, Literal
 
 from pydantic import Field
 
+from analytic_secagg.audit_result import decision_of
 from analytic_secagg.code_version import code_version
-from simulations.audit.decide import DecisionRule, ExposureRecord, Result, Rule, Verdict, verdict_of
+from simulations.audit.decide import DecisionRule, ExposureRecord, Result, Verdict
 from simulations.audit.finished_run import RunRecord
 from simulations.audit.settings import SettingsRecord
-from simulations.audit.two_worlds import Outcome as EpsilonOutcome
 from simulations.audit.two_worlds import TwoWorlds
 from simulations.report.document import (
     DatasetRecord,
@@ -111,19 +110,9 @@ class Audit(Record, title="Report of analytic-secagg audit", frozen=False):
     @computed
     def decision(self) -> Verdict:
         """What everything comes to: passed only if nothing failed and nothing is undecided."""
-        return verdict_of(
-            (one.outcome for one in self.results if one.rule in (Rule.MUST_HIDE, Rule.MAY_BE_SEEN)),
-            further=self._further(),
-        )
-
-    def _further(self) -> Iterator[Verdict]:
-        outcomes = {one.outcome for one in self.two_worlds}
-        if EpsilonOutcome.REFUTED in outcomes:
-            yield Verdict.FAILED
-        if EpsilonOutcome.NOT_DECIDED in outcomes or self.failures:
-            yield Verdict.NOT_DECIDED
-        if not any(one.rule is Rule.MUST_HIDE for one in self.results):
-            yield Verdict.NOT_DECIDED
+        pairs = ((one.rule, one.outcome) for one in self.results)
+        worlds = (one.outcome for one in self.two_worlds)
+        return Verdict(decision_of(pairs, worlds, is_whole=not self.failures))
 
     def result(self, attack: str, exposure: str) -> Result | None:
         """Return what an attack learnt from an exposure; None where it cannot read such."""

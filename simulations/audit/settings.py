@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Annotated
 
 import numpy as np
-from pydantic import Field
 
 from analytic.errors import SpecificationError
 from analytic.row_format import RowFormat
+from analytic_secagg.audit_plan import StatedSettings
 from analytic_secagg.console.arguments import budgets, count, items, natural, number, parse_options, whole, wholes
 from analytic_secagg.console.declaration import option
 from analytic_secagg.datasets import Dataset
@@ -27,13 +26,7 @@ from simulations.audit.catalogue import NAMES, choose_attacks
 from simulations.audit.decide import DecisionRule
 from simulations.audit.population import MAX_CANDIDATES, rows_of_sites
 from simulations.command_line.shared_arguments import format_option
-from simulations.report.document import (
-    Count,
-    FormatName,
-    Natural,
-    Positive,
-    Record,
-)
+from simulations.report.document import Record
 
 DEFAULT_MODES = ("plain", "masked", "bfv")
 """Without protection, with masks, and with encryption; all others cost more time and promise no more."""
@@ -45,8 +38,6 @@ CLIENTS, ROWS, FEW_ROWS = 20, 40, 12
 
 LEAST, HELD = 3, 0.6
 """Clients that masks need; and the part of all rows that clients hold, since attacks need others beside them."""
-
-AtLeastTwo = Annotated[int, Field(ge=2)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,35 +239,8 @@ def _as_deployed(mode: Mode) -> dict[str, int]:
     return {"helpers": 4, "corrupt": 1} if shared else {}
 
 
-class SettingsRecord(Record, title="settings"):
+class SettingsRecord(Record, StatedSettings, title="settings"):
     """The settings of an audit."""
-
-    learner: str
-    """The closed form: afl, fedhip, deepafl, safle."""
-    modes: tuple[str, ...] = Field(min_length=1)
-    """Modes audited."""
-    own: tuple[str, ...]
-    """Options of modes as they were given."""
-    clients: AtLeastTwo
-    """Clients of a cohort."""
-    rows_per_client: AtLeastTwo
-    """Mean rows of a client."""
-    cohorts: tuple[AtLeastTwo, ...]
-    """Further cohort sizes whose totals and models were attacked."""
-    sessions: Count
-    """Cohorts that each cell of an attack on a message pools."""
-    trials: Count
-    """Sums made for each attack that needs its own."""
-    two_world_runs: Count
-    """Small runs with and without one person, for each epsilon."""
-    format: FormatName
-    """Fixed-point format of the features."""
-    format_chosen_from_rows: bool
-    """Whether the format was chosen by looking at all training rows, which only a simulation can do."""
-    epsilon: tuple[Positive, ...]
-    """Epsilons of the totals with noise."""
-    seed: Natural
-    """Seed of who holds which rows and of the attackers' coins."""
 
     @classmethod
     def of(cls, settings: AuditSettings, feature_format: RowFormat) -> SettingsRecord:

@@ -6,16 +6,15 @@ computes the likelihood ratio of the two worlds, which no attack beats (Neyman a
 runs give lower bounds of epsilon. One above the claim refutes it; one far below it says that the test was too weak.
 
 The exact sum of every run is known, so its noise is too: whether it is as much as claimed, about zero in every
-coordinate, and whole numbers down to the last bit is tested on the same runs.
+coordinate, new in each run, and whole numbers down to the last bit is tested on the same runs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -69,9 +68,6 @@ WIDE = 1024
 """Noise of this standard deviation has its low four bits equally often; narrower noise is not asked."""
 
 Floats = NDArray[np.float64]
-
-Spoil = Callable[[PartyId, IntVector, bytes], IntVector]
-"""A planted fault: what a client sends in place of its vector with noise, given itself, its vector and the session."""
 
 
 class Outcome(StrEnum):
@@ -145,7 +141,8 @@ class TwoWorlds(Record, title="two_worlds"):
     noise_interval: list[NotNegative]
     """Both ends of its interval; a claim is above the upper one once in a million tests."""
     noise_p_value: Part
-    """How likely honest noise is so far from zero on average, or has such low bits; floating-point noise has others."""
+    """How likely honest noise is so far from zero on average, so like that of the run before, or has such low bits;
+    floating-point noise has others."""
 
     @computed
     def lower_bound(self) -> NotNegative:
@@ -154,8 +151,11 @@ class TwoWorlds(Record, title="two_worlds"):
 
     @computed
     def outcome(self) -> Outcome:
-        """Refuted if ``lower_bound`` is above the claim or the noise is none; not decided if it is below half of it."""
-        if self.lower_bound > self.epsilon or self.noise_interval[1] < 1.0 or self.noise_p_value < NEVER:
+        """Refuted if ``lower_bound`` is above the claim or the noise is not what is claimed: less of it, more, as of
+        clients that draw alike, or no honest draws; not decided if ``lower_bound`` is below half of the claim.
+        """
+        least, most = self.noise_interval
+        if self.lower_bound > self.epsilon or not least <= 1.0 <= most or self.noise_p_value < NEVER:
             return Outcome.REFUTED
         return Outcome.CONSISTENT if self.lower_bound >= self.epsilon / 2 else Outcome.NOT_DECIDED
 
@@ -167,7 +167,6 @@ def two_worlds(
     *,
     n_clients: int = CLIENTS,
     runs: int = RUNS,
-    spoil: Callable[[DistributedNoise, int], Spoil] | None = None,
 ) -> TwoWorlds:
     """Run a learner many times with and without a canary, and bound epsilon from what the best attack makes of it.
 
@@ -180,7 +179,6 @@ def two_worlds(
         rng: draws rows, coins, survivors, colluders and who holds the canary.
         n_clients: the cohort.
         runs: how many.
-        spoil: a planted fault: given a client's share of the noise and the sum's number from 0, what clients send.
 
     Raises:
         PrivacyError: the learner has no private form of this plan, or the mode does not keep the promise.
@@ -199,7 +197,7 @@ def two_worlds(
             f"a two-world test needs noise that clients add and at least 40 runs, not {plan.min_noise_shares} "
             f"smallest number of noise shares and {runs} runs: state min_noise_shares in the plan, or more runs"
         )
-    setting = _Setting.of(learner, plan, rng, n_clients=n_clients, spoil=spoil)
+    setting = _Setting.of(learner, plan, rng, n_clients=n_clients)
     made = _Scores.empty(runs, setting)
     for run in range(runs):
         made.add(run, setting)
@@ -236,31 +234,21 @@ class _Setting:
         form: the private form.
         parts: rows of each client beside the canary.
         canary: rows that one client holds besides in the worlds without and with the canary.
-        spoil: the planted fault.
         rng: draws who survives, colludes and holds the canary.
     """
 
     form: PrivateForm
     parts: Mapping[PartyId, ClientRows]
     canary: tuple[ClientRows, ClientRows]
-    spoil: Callable[[DistributedNoise, int], Spoil] | None
     rng: np.random.Generator
 
     @classmethod
-    def of(
-        cls,
-        learner: AnalyticLearner[Any],
-        plan: PrivacyPlan,
-        rng: np.random.Generator,
-        *,
-        n_clients: int,
-        spoil: Callable[[DistributedNoise, int], Spoil] | None,
-    ) -> Self:
+    def of(cls, learner: AnalyticLearner[Any], plan: PrivacyPlan, rng: np.random.Generator, *, n_clients: int) -> Self:
         form = plan.apply(learner)
         n_features, n_classes = _sizes(learner)
         parts = {party: toy_rows(rng, ROWS, n_features, n_classes, plan) for party in range(1, n_clients + 1)}
         canary = _worst_canary(form, list(parts.values()), extreme_rows(rng, n_features, n_classes, plan))
-        return cls(form=form, parts=parts, canary=canary, spoil=spoil, rng=rng)
+        return cls(form=form, parts=parts, canary=canary, rng=rng)
 
     @property
     def n_sums(self) -> int:
@@ -287,7 +275,7 @@ class _Setting:
             vectors = {party: step.vector(of) for party, of in rows.items()}
             out, there = step.vector(without), step.vector(with_canary)
             honest = sums.next_sum(step.with_headroom(len(self.parts)), step.context)
-            parties = _parties(self, honest, step, colluders)
+            parties = NoisyParties(protocol=step.over(honest.protocol), secrets=honest.secrets, colluders=colluders)
             result = run_in_memory(parties, vectors | {holder: there if is_in else out}).result
             unexplained = result.total - sum(vectors.values(), out)
             scores[number], squared[number] = _likelihood_ratio(self.form, number, unexplained, there - out)
@@ -316,6 +304,8 @@ class _Setting:
             p_values.append(float(scipy.stats.chi2.sf(np.square(means).sum(), len(means))))
             low = np.bincount(found[:, sigmas > WIDE].ravel() & 15, minlength=16)
             p_values += [float(scipy.stats.chisquare(low).pvalue)] if low.any() else []
+            next_to_each_other = (found[1:] / sigmas * (found[:-1] / sigmas)).sum() / math.sqrt(found[1:].size)
+            p_values.append(2 * float(scipy.stats.norm.sf(abs(next_to_each_other))))
         ratio, interval = min(ratios, key=lambda one: one[1][1])
         return ratio, interval, min(1.0, len(p_values) * min(p_values))
 
@@ -343,45 +333,22 @@ def _levels(form: PrivateForm, number: int) -> tuple[NDArray[np.uint8], Floats]:
     return total.levels, np.array([np.inf, *map(float, total.variances)])
 
 
-def _parties(setting: _Setting, honest: InOneProcess, step: Step[Any], colluders: frozenset[PartyId]) -> NoisyParties:
-    """Put the sum's noise, and the planted fault if there is one, over all parties of a sum."""
-    noise = setting.form.noises[step.number]
-    assert isinstance(noise, DistributedNoise)
-    return NoisyParties(
-        protocol=step.over(honest.protocol),
-        secrets=honest.secrets,
-        session_id=honest.protocol.digest,
-        colluders=colluders,
-        spoil=setting.spoil and setting.spoil(noise, step.number),
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyParties(InOneProcess):
     """All parties of a noisy sum. Colluders tell their shares, so that these are taken off: they send none.
 
     Args:
-        session_id: what a planted fault may depend on.
-        spoil: the planted fault; None for none.
         colluders: who tell their shares.
     """
 
-    session_id: bytes = field(repr=False)
-    spoil: Spoil | None
     colluders: frozenset[PartyId]
 
     def client(self, party: PartyId, client_input: ClientInput, *, entropy: Entropy = os_entropy) -> ClientSession:
-        """Return the client's session: without noise if it colludes, with the fault if one is planted."""
-        noisy, secrets = self.protocol, self.of_party(party)
+        """Return the client's session, without noise if it colludes."""
+        noisy = self.protocol
         assert isinstance(noisy, NoisySum)
-        assert not callable(client_input)
-        if party in self.colluders:
-            return noisy.protocol.client(party, client_input, secrets=secrets, entropy=entropy)
-        if self.spoil is None:  # a vector may be given, or made when it is due
-            given = client_input if party % 2 else partial(np.copy, client_input)
-            return noisy.client(party, given, secrets=secrets, entropy=entropy)
-        spoiled = self.spoil(party, client_input, self.session_id)
-        return noisy.protocol.client(party, spoiled, secrets=secrets, entropy=entropy)
+        of = noisy.protocol if party in self.colluders else noisy
+        return of.client(party, client_input, secrets=self.of_party(party), entropy=entropy)
 
 
 # Rows and the canary

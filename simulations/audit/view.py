@@ -344,6 +344,9 @@ class Reading:
         if self.target_sum is not None:
             return self.target_sum if self.target_sum.min(initial=0) >= 0 else None
         gram, cross = self.scaled()
+        squared = gram.diagonal()
+        if squared.min(initial=0.0) < 0 or (gram**2 > 1.001 * np.outer(squared, squared)).any():
+            return None  # by Cauchy and Schwarz no Gram of any rows, such as a mask: what follows takes d^3 steps
         product = cross.T @ np.linalg.pinv(gram, rcond=RANK_TOLERANCE, hermitian=True) @ cross
         counts = np.round(product.diagonal())
         if not np.isfinite(product).all() or np.abs(product - np.diag(counts)).max() > 0.01 or counts.min() < 0:

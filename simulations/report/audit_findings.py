@@ -12,7 +12,7 @@ from rich.table import Table
 from analytic_secagg.audit_plan import STANDARD_RULE
 from simulations.audit.attack import MASKED, Limit, Unit
 from simulations.audit.catalogue import NAMES, find_attack
-from simulations.audit.decide import Outcome, Result, Rule, Verdict
+from simulations.audit.decide import ExposureRecord, Outcome, Result, Rule, Verdict
 from simulations.audit.exposure import Kind
 from simulations.audit.record import Audit
 from simulations.audit.two_worlds import Outcome as EpsilonOutcome
@@ -119,11 +119,14 @@ def _about_seen(audit: Audit) -> Iterator[Finding]:
             continue
         results = [one for one in audit.results if one.exposure == exposure.name and one.rule is Rule.MAY_BE_SEEN]
         if results:
-            yield _of_exposure(audit, exposure.name, exposure.rows, results)
+            yield _of_exposure(audit, exposure, results)
 
 
-def _of_exposure(audit: Audit, name: str, rows: int, results: Sequence[Result]) -> Finding:
+def _of_exposure(audit: Audit, exposure: ExposureRecord, results: Sequence[Result]) -> Finding:
     """Say first whether it is within its limits and what to do, then a line for each thing that is learnt."""
+    name, size = exposure.name, f"{exposure.rows} rows"
+    if exposure.clients < audit.settings.clients:
+        size += f", if all other clients drop out of {audit.settings.clients}"
     over = [one for one in results if one.outcome is Outcome.OVER]
     undecided = [one for one in results if one.outcome is Outcome.NOT_DECIDED]
     lines = [*_person(results), *_cohort(results)]
@@ -149,7 +152,7 @@ def _of_exposure(audit: Audit, name: str, rows: int, results: Sequence[Result]) 
         if check.exposure == name and check.refused:
             mark = Mark.NOTICE if mark is Mark.FINE else mark
             words += f" A server with the standard disclosure checks does not release it: {'; '.join(check.findings)}."
-    return mark, "\n".join([f"{name[0].upper()}{name[1:]} ({rows} rows): {words}", *lines])
+    return mark, "\n".join([f"{name[0].upper()}{name[1:]} ({size}): {words}", *lines])
 
 
 def _person(results: Sequence[Result]) -> Iterator[str]:
@@ -191,7 +194,7 @@ def _person(results: Sequence[Result]) -> Iterator[str]:
 
 def _told_best(one: Result) -> str:
     """Name the columns that were hidden, the one first whose value the total tells most about."""
-    gained = sorted((one.columns or {}).items(), key=lambda column: -column[1])
+    gained = sorted(one.columns.items(), key=lambda column: -column[1])
     if not gained:
         return ""
     name, most = gained[0]

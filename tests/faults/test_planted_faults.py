@@ -225,6 +225,8 @@ masked("self_mask_from_session", "A client's self-mask follows from session and 
        drawing(lambda at, sums, party, drawn: hashed(sums, party) if at == 2 else drawn), "drawn_secrets")
 masked("one_self_mask", "All clients of a sum have the same self-mask.",
        drawing(lambda at, sums, party, drawn: hashed(sums) if at == 2 else drawn), "drawn_secrets", "collusion")
+masked("self_mask_of_16_bits", "A client's self-mask is one of 65 536.",
+       drawing(lambda at, sums, party, drawn: hashlib.sha256(drawn[:2]).digest() if at == 2 else drawn), "mask_words")
 masked("shares_are_the_secret", "Every share of a secret is the secret itself.",
        drawing(lambda at, sums, party, drawn: bytes(49) if is_coefficient(drawn) else drawn), "collusion")
 masked("one_share_fewer", "One share fewer than stated opens a secret.", drawing(top_is_zero), "collusion")

@@ -47,6 +47,7 @@ from simulations.audit.catalogue import ATTACKS
 from simulations.audit.two_worlds import Outcome, two_worlds
 from support import confirmation, drawn_secrets, query_logs, survivor_sets
 from support.benches import small_bench
+from support.faulty_noise import spoiled_noise
 from support.faulty_sums import Faulty, FaultyMode, Kept, Sessions, faulty
 from support.memory_store import MemoryStore
 from support.parties import resealed, signed
@@ -241,8 +242,8 @@ def is_refuted(spoil: Callable[..., Any] | None) -> bool:
     form = RowFormat(integer_bits=1, fraction_bits=16)
     learner = AFL(n_features=6, n_targets=3, feature_format=form, max_rows=40)
     plan = PrivacyPlan(epsilon=8.0, min_noise_shares=4, colluders=1)
-    with seeded_system():  # honest noise is refuted once in a thousand times
-        found = two_worlds(learner, plan, np.random.default_rng(1), runs=100, spoil=spoil)
+    with seeded_system(), spoiled_noise(spoil):  # honest noise is refuted once in a thousand times
+        found = two_worlds(learner, plan, np.random.default_rng(1), runs=100)
     return found.outcome is Outcome.REFUTED
 
 

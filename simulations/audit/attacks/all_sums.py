@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from analytic.errors import AnalyticError
 from analytic.learner import AnalyticLearner, ClientRows
-from simulations.audit.attack import ExposureAttack, Limit, Unit, score_members
+from simulations.audit.attack import MembershipAttack
 from simulations.audit.attacks.membership import membership_evidence
 from simulations.audit.evaluate import Score
 from simulations.audit.exposure import Exposure, Kind
-from simulations.audit.knowledge import Knowledge, Known
+from simulations.audit.knowledge import Known
 from simulations.audit.population import Truth, pooled, singles
 from simulations.audit.view import Reading
 
@@ -28,7 +28,7 @@ LEAST = -1e6
 """What a row scores in a sum that it cannot be in, so that other sums still count."""
 
 
-class AllSums(ExposureAttack[Floats]):
+class AllSums(MembershipAttack):
     """Adds up the membership evidence of every sum of a run that has a Gram."""
 
     name = "all_sums"
@@ -39,9 +39,6 @@ class AllSums(ExposureAttack[Floats]):
         "leaves in each adds up. Success: of a row that was used and one that was not, the right one. Chance: one half."
     )
     sees = frozenset({Kind.TOTALS})
-    needs = Knowledge.ONE_ROW
-    unit = Unit.ROW
-    limit = Limit.MEMBERSHIP
 
     def guess(self, seen: Exposure, known: Known, rng: np.random.Generator) -> Floats:
         """Return a score for each candidate that is asked about, and NaN for others.
@@ -72,7 +69,7 @@ class AllSums(ExposureAttack[Floats]):
         """Score pairs of a row that was used and one that was not."""
         asked = ~np.isnan(guess)
         few = replace(truth, is_member=truth.is_member[asked], is_outlying=truth.is_outlying[asked])
-        return score_members(guess[asked], few, rng)
+        return super().score(guess[asked], few, rng)
 
 
 def _layer(learner: AnalyticLearner[Any], model: Any, rows: Sequence[ClientRows]) -> tuple[Floats, NDArray[np.bool_]]:

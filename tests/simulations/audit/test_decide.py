@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from analytic_secagg.audit_plan import SETTINGS, AuditPlan
+from analytic_secagg.audit_plan import AuditPlan
+from analytic_secagg.audit_result import decision_of
 from analytic_secagg.datasets import Dataset, bundled
 from simulations.audit.attack import Limit
-from simulations.audit.decide import DecisionRule, Outcome, Result, Rule, Verdict, decided, verdict_of
+from simulations.audit.decide import DecisionRule, Outcome, Result, Rule, Verdict, decided
 from simulations.audit.evaluate import Area, Score
 from simulations.audit.record import Audit
 from simulations.audit.settings import AuditSettings, SettingsRecord
@@ -124,7 +125,7 @@ def membership(value: float, half: float = 0.03) -> Score:
     below = round(n * (1 - value))
     others = (0.0,) * n
     members = (-1.0,) * below + (1.0,) * (n - below)
-    return Score(hits=1, trials=2, chance=0.5, members=members, others=others, outlying=(members, others))
+    return Score(hits=1, trials=2, chance=0.5, outlying=(members, others))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_other_cohorts_and_known_leaks_decide_nothing() -> None:
 
 def test_the_number_beside_a_limit() -> None:
     """The tenth that lies farthest, not all rows; what is added to a blind guess, not below 0; the error."""
-    even = Score(hits=5, trials=10, chance=0.5, members=(0.0,), others=(0.0,), outlying=CLEAR)
+    even = Score(hits=5, trials=10, chance=0.5, outlying=CLEAR)
     assert seen(Limit.MEMBERSHIP, even).number == Area.of(*CLEAR)
     assert seen(Limit.ATTRIBUTE, Score(hits=2, trials=10, chance=0.5)).value == 0.0
     assert seen(Limit.ATTRIBUTE, Score(hits=7, trials=10, chance=0.5)).value == pytest.approx(0.2)
@@ -196,11 +197,20 @@ def test_the_number_beside_a_limit() -> None:
 # All together
 
 
-@given(st.lists(st.sampled_from(list(Outcome))), st.lists(st.sampled_from(list(Verdict))))
-def test_the_verdict_is_the_worst_of_all(outcomes: list[Outcome], further: list[Verdict]) -> None:
-    found = verdict_of(outcomes, further=further)
-    bad = {Outcome.LEAK, Outcome.OVER} & {*outcomes} or Verdict.FAILED in further
-    open_ = Outcome.NOT_DECIDED in outcomes or Verdict.NOT_DECIDED in further or not (outcomes or further)
+CLAIMS = "refuted", "consistent", "not decided"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(list(Rule)), st.sampled_from(list(Outcome)))),
+    st.lists(st.sampled_from(CLAIMS)),
+    st.booleans(),
+)
+def test_the_decision_is_the_worst_of_all(results: list[tuple[Rule, Outcome]], claims: list[str], whole: bool) -> None:
+    found = Verdict(decision_of(results, claims, is_whole=whole))
+    judged = [one for one in results if one[0] in (Rule.MUST_HIDE, Rule.MAY_BE_SEEN)]
+    bad = any(outcome in (Outcome.LEAK, Outcome.OVER) for _, outcome in judged) or "refuted" in claims
+    hides = any(rule is Rule.MUST_HIDE for rule, _ in judged)
+    open_ = not hides or not whole or any(outcome == "not decided" for outcome in [*claims, *(o for _, o in judged)])
     assert found is (Verdict.FAILED if bad else Verdict.NOT_DECIDED if open_ else Verdict.PASSED)
 
 
@@ -246,7 +256,6 @@ def test_limits_are_stated_by_name() -> None:
 
 def test_a_plan_names_settings_as_a_report_does() -> None:
     """A name that no report has could never be met: it is refused before anybody signs it."""
-    assert set(SettingsRecord.model_fields) == SETTINGS
     plan: dict[str, Any] = {"data_sha256": "0" * 64, "hypotheses": [{"attack": "a", "mode": "m", "expected": "hidden"}]}
     assert AuditPlan.model_validate(plan | {"settings": {"rows_per_client": 40}}).settings == {"rows_per_client": 40}
     with pytest.raises(ValueError, match=r"settings are named as in a report, .*rows_per_client.*, and not rows"):

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.faulty_noise import Spoil, spoiled_noise
 
 from analytic.afl import AFL
 from analytic.learner import AnalyticLearner
 from analytic.logistic import Logistic
 from analytic.row_format import RowFormat
 from analytic_secagg.privacy import PrivacyPlan
-from secagg import InsecureSeededEntropy
+from secagg import InsecureSeededEntropy, IntVector, PartyId
 from secagg.dp import DistributedNoise
-from simulations.audit.two_worlds import Outcome, Spoil, TwoWorlds, _Scores, two_worlds
+from simulations.audit.two_worlds import Outcome, TwoWorlds, _Scores, two_worlds
 
 PLAN = PrivacyPlan(epsilon=8.0, min_noise_shares=4, colluders=1)
 SIZES: dict[str, Any] = {"n_features": 6, "n_targets": 3, "max_rows": 40}
@@ -24,8 +25,11 @@ TOY = AFL(**SIZES, feature_format=RowFormat(integer_bits=1, fraction_bits=16))
 ROUNDS = Logistic(**SIZES, feature_format=RowFormat(integer_bits=1, fraction_bits=16), n_rounds=2)
 
 
-def found(learner: AnalyticLearner[Any], plan: PrivacyPlan, runs: int, **options: Any) -> TwoWorlds:
-    return two_worlds(learner, plan, np.random.default_rng(1), runs=runs, **options)
+def found(
+    learner: AnalyticLearner[Any], plan: PrivacyPlan, runs: int, spoil: Callable[..., Spoil] | None = None
+) -> TwoWorlds:
+    with spoiled_noise(spoil):
+        return two_worlds(learner, plan, np.random.default_rng(1), runs=runs)
 
 
 @pytest.mark.parametrize(("learner", "runs"), [(TOY, 100), (ROUNDS, 60)], ids=["two sums", "rounds"])
@@ -81,6 +85,32 @@ def _kept(noise: DistributedNoise, number: int) -> Spoil:
     return lambda party, vector, session: vector + (share if party == 1 else noise.share.draw())
 
 
+def _twice(noise: DistributedNoise, number: int) -> Spoil:
+    """Every client uses each of its draws in two sums one after the other: a difference of the two has no noise."""
+    left = DRAWN_TWICE.setdefault(number, {})
+
+    def sent(party: PartyId, vector: IntVector, session: bytes) -> IntVector:
+        if party not in left:
+            left[party] = noise.share.draw()
+            return vector + left[party]
+        return vector + left.pop(party)
+
+    return sent
+
+
+DRAWN_TWICE = dict[int, dict[PartyId, IntVector]]()
+
+
+def _alike(noise: DistributedNoise, number: int) -> Spoil:
+    """All clients of a sum draw the same: a colluder knows everybody's noise."""
+    drawn = dict[bytes, IntVector]()
+
+    def sent(party: PartyId, vector: IntVector, session: bytes) -> IntVector:
+        return vector + drawn.setdefault(session, noise.share.draw())
+
+    return sent
+
+
 def _bare(quiet: int) -> Callable[[DistributedNoise, int], Spoil]:
     """No noise on the sum of one number."""
 
@@ -99,9 +129,14 @@ def _bare(quiet: int) -> Callable[[DistributedNoise, int], Spoil]:
         (_bare(3), ROUNDS, 40),
         (_float32, TOY, 40),
         (_kept, TOY, 40),
+        (_twice, TOY, 60),
+        (_alike, TOY, 40),
     ],
-    ids=["half the scale", "no noise on the mean", "none on the statistics", "none in a round", "float32", "kept"],
-)
+    ids=[
+        "half the scale", "no noise on the mean", "none on the statistics", "none in a round", "float32", "kept",
+        "used twice", "all alike",
+    ],
+)  # fmt: skip
 def test_less_noise_than_claimed_is_refuted(
     spoil: Callable[[DistributedNoise, int], Spoil], learner: AnalyticLearner[Any], runs: int
 ) -> None:
