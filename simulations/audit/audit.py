@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from analytic.errors import AnalyticError
+from analytic.errors import AnalyticError, SpecificationError
 from analytic.row_format import RowFormat
 from analytic_secagg.audit_plan import SignedPlan
 from analytic_secagg.code_version import code_version
@@ -386,7 +386,7 @@ class _Rehearsal:
         )
         try:
             form = plan.apply(self.bench.learner)
-        except (PrivacyError, FederationError) as error:
+        except NO_NOISE as error:
             self.report.limitations.append(f"totals with noise: {error}")
             return None
         bench = self.bench.under(form.learner).named(Kind.NOISY_TOTAL, epsilon)
@@ -505,7 +505,7 @@ class _Rehearsal:
             learner = self.settings.learner.build(toy)
             rng, runs = named(self.bench.rng, "two worlds", epsilon), self.settings.two_world_runs
             found = two_worlds(learner, plan, rng, n_clients=TOY_CLIENTS, runs=runs)
-        except (PrivacyError, FederationError) as error:  # a learner without noise makes no claim
+        except NO_NOISE as error:
             self.report.limitations.append(f"noise, with and without one person: {error}")
             return
         except FAILURES as error:
@@ -531,6 +531,9 @@ def _against(attack: ExposureAttack[Any], column: Column) -> Score:
             score = attack.against([target], column.bench.rng)
     return score
 
+
+NO_NOISE = (PrivacyError, FederationError, SpecificationError)
+"""Errors of a learner that has no private form: it makes no claim about noise."""
 
 FAILURES = (
     SecureSumError,

@@ -273,6 +273,15 @@ def test_every_learner_can_be_audited(learner: str, monkeypatch: pytest.MonkeyPa
     assert many == (learner == "deepafl")  # all others ask for one Gram
 
 
+def test_a_learner_without_noise_is_audited_without() -> None:
+    """By default noise is asked for; an audit of safle ended with an error at that, after minutes."""
+    own = settings(learner=LEARNERS["safle"], attacks=choose_attacks(["class_means"]), clients=4, epsilon=(8.0,))
+    found = audit(bundled("iris"), own)
+    assert (found.decision, found.failures, found.two_worlds) == (Verdict.PASSED, [], [])
+    for beginning in ("totals with noise: ", "noise, with and without one person: "):
+        assert any(one.startswith(f"{beginning}the private form of safle") for one in found.limitations)
+
+
 def test_settings_check_themselves() -> None:
     wrongs: list[dict[str, Any]] = [
         {"clients": 1}, {"rows_per_client": 1}, {"cohorts": (1,)}, {"modes": ()}, {"attacks": frozenset()},
