@@ -208,7 +208,8 @@ def check_last(line: str, lines: Sequence[int], others: Iterable[Any], numbers: 
         DataError: it is none.
     """
     says = any(loose(tidy(text_of(cell)).rstrip(":")) in TOTALS for cell in others)
-    sums = [(float(np.nansum(own[:-1])), float(np.nan_to_num(own[-1])), own[:-1]) for own in numbers]
+    with np.errstate(over="ignore", invalid="ignore"):  # a sum that leaves float64 is no row's value
+        sums = [(float(np.nansum(own[:-1])), float(np.nan_to_num(own[-1])), own[:-1]) for own in numbers]
     is_sum = len(lines) > 9 and all(math.isclose(total, last, rel_tol=1e-9) for total, last, _ in sums)
     if says or (is_sum and sum(len({*above[~np.isnan(above)].tolist()}) > 1 for *_, above in sums) > 1):
         what = "says that it is a total" if says else "holds the sums of all others"

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.awkward_tables import BASE, FEATURES, FILES, GERMAN, SCHEMA, TARGETS, VALUES, File, swap
 from support.extras import needs
@@ -481,6 +481,10 @@ ANY = f"range = [{-sys.float_info.max!r}, {sys.float_info.max!r}]"
 
 
 @given(rows=ROWS, how=LAID_OUT)
+@example(
+    rows=[(sys.float_info.max, math.nan, "f", label) for label in ("no", "yes", "no", "no")],
+    how={"separator": ";", "decimal": ",", "thousands": "", "encoding": "utf-8", "quote": '"'},
+)
 def test_a_table_means_the_same_however_it_is_written(rows: list[tuple[Any, ...]], how: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"
