@@ -483,7 +483,7 @@ ANY = f"range = [{-sys.float_info.max!r}, {sys.float_info.max!r}]"
 @given(rows=ROWS, how=LAID_OUT)
 @example(
     rows=[(sys.float_info.max, math.nan, "f", label) for label in ("no", "yes", "no", "no")],
-    how={"separator": ";", "decimal": ",", "thousands": "", "encoding": "utf-8", "quote": '"'},
+    how={"separator": ";", "decimal": ",", "thousands": None, "encoding": "utf-8", "quote": '"'},
 )
 def test_a_table_means_the_same_however_it_is_written(rows: list[tuple[Any, ...]], how: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
