@@ -199,7 +199,7 @@ def test_few_rows_are_audited_and_what_takes_more_is_said(digits: Dataset) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 51))
 def test_the_correct_product_passes_with_any_seed(digits: Dataset, seed: int) -> None:
-    """Or fails by rows that do come out of the smallest total that it releases, which hold pixels that few rows have."""
+    """Or fails by rows that do come out of the smallest total that it releases: pixels that few rows have."""
     found = audit(digits, AuditSettings(seed=seed, modes=choose_modes(["plain", "masked"])))
     rebuilt = found.result("peeling", "total of 14 clients")
     assert rebuilt is not None
