@@ -284,12 +284,6 @@ class _Rehearsal:
         self.report.attacks = tuple(
             one.model_copy(update={"works": working.get(one.name)}) for one in self.report.attacks
         )
-        self.report.notes += tuple(
-            f"{one.attack}, {one.exposure}: hidden values told more often than without it: "
-            + ", ".join(f"{name} {gained:+.1%}" for name, gained in one.columns.items())
-            for one in self.report.results
-            if one.columns and one.rule is Rule.MAY_BE_SEEN
-        )
 
     def _parts(self) -> list[Part]:
         messages = [Part("messages", mode.name) for mode in self.settings.tried_modes]
