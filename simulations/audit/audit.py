@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -215,16 +216,26 @@ def _learner_settings(
     )
 
 
+class PartKind(StrEnum):
+    """What a part of an audit does, in the words that tell of its progress."""
+
+    MESSAGES = "messages of the mode"
+    SEEN = "attacks on the"
+    OWN_TOTALS = "attacks on totals of their own"
+    NOISE = "noise, with and without one person, of epsilon"
+    CONTROL = "positive control of"
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A part of an audit that needs no other: all messages of a mode, all attacks on a total, a control.
 
     Args:
-        kind: messages, seen, own totals, noise or positive control.
+        kind: what it does.
         name: of a mode, a column or an attack; or epsilon.
     """
 
-    kind: str
+    kind: PartKind
     name: Any = ""
 
     def __str__(self) -> str:
@@ -256,6 +267,7 @@ class _Rehearsal:
         tick: told what comes next.
         own: the rows that were given.
         finished: the run that is audited; None where totals and models are rehearsed.
+        columns: totals and models that are still to be attacked, and their rules, by name; made when first asked for.
     """
 
     report: Audit
@@ -266,6 +278,7 @@ class _Rehearsal:
     tick: Tick
     own: Dataset
     finished: FinishedRun | None = None
+    columns: dict[str, tuple[Column, Rule]] = field(default_factory=dict)
 
     def run(self, played: Callable[[Sequence[Part]], Iterable[Found]]) -> None:
         """Attack messages, totals and models, test the noise, make sure that the attacks work, and decide.
@@ -276,7 +289,7 @@ class _Rehearsal:
         for found in played(self._parts()):
             self._take(found.report)
         working = self._working_in_the_clear()
-        controls = [Part("positive control", name) for name in self._deciding() if not working.get(name)]
+        controls = [Part(PartKind.CONTROL, name) for name in self._deciding() if not working.get(name)]
         for part, found in zip(controls, played(controls), strict=True):
             self._take(found.report)
             working[part.name] = found.works
@@ -286,10 +299,11 @@ class _Rehearsal:
         )
 
     def _parts(self) -> list[Part]:
-        messages = [Part("messages", mode.name) for mode in self.settings.tried_modes]
-        columns = [Part("seen", column.name) for column, _ in self._columns()]
-        noise = [Part("noise", epsilon) for epsilon in self.settings.tried_epsilon]
-        return [*messages, *columns, Part("own totals"), *noise]
+        messages = [Part(PartKind.MESSAGES, mode.name) for mode in self.settings.tried_modes]
+        self._make_columns()
+        columns = [Part(PartKind.SEEN, name) for name in self.columns]
+        noise = [Part(PartKind.NOISE, epsilon) for epsilon in self.settings.tried_epsilon]
+        return [*messages, *columns, Part(PartKind.OWN_TOTALS), *noise]
 
     def played(self, part: Part) -> Found:
         """Play one part on a report of its own."""
@@ -298,15 +312,17 @@ class _Rehearsal:
         return Found(own.report, works)
 
     def _play(self, part: Part) -> bool:
-        if part.kind == "messages":
+        if part.kind is PartKind.MESSAGES:
             mode = next(mode for mode in self.settings.tried_modes if mode.name == part.name)
             self._messages(mode)
             self.bench.forget(mode)
-        elif part.kind == "seen":
-            self._seen(*next(one for one in self._columns() if one[0].name == part.name))
-        elif part.kind == "own totals":
+        elif part.kind is PartKind.SEEN:
+            if part.name not in self.columns:  # in a worker, once
+                self._make_columns()
+            self._seen(*self.columns.pop(part.name))  # and its totals go with it
+        elif part.kind is PartKind.OWN_TOTALS:
             self._of_own_totals()
-        elif part.kind == "noise":
+        elif part.kind is PartKind.NOISE:
             self._two_worlds(part.name)
         else:
             return self._wins(next(attack for attack in self.attacks if attack.name == part.name))
@@ -343,6 +359,9 @@ class _Rehearsal:
                 self._begin(f"{mode.name} messages: {attack.name}")
                 play = partial(attack.play, bench.named(mode.name, attack.name), mode, settings.trials)
                 self._add(attack, _rule_of(expectation, mode), exposure, play)
+
+    def _make_columns(self) -> None:
+        self.columns.update((column.name, (column, rule)) for column, rule in self._columns())
 
     def _columns(self) -> Iterator[tuple[Column, Rule]]:
         """Yield totals, models, and totals with noise, or those of a finished run.
