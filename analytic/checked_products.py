@@ -62,7 +62,7 @@ class GramSum:
         step = min(CHECKED_ROWS, max(1, CHECKED_ENTRIES // len(factors)))
         for start in range(0, len(block), step):
             rows = block[start : start + step].astype(np.float64, copy=False)
-            self._expected += _reduced(_reduced(rows @ factors) @ rows[:, : self._exact])
+            self._expected += _reduced(whole_product(rows.T, _reduced(whole_product(rows, factors))))[: self._exact]
         self._expected = _reduced(self._expected)
 
     def check(self) -> None:
@@ -83,9 +83,9 @@ class GramSum:
             if not half:  # syrk leaves zeros below the diagonal
                 strip = np.triu(strip)
             strip = _reduced(strip)
-            found[place] += strip @ factors[start:]
+            found[place] += whole_product(strip, factors[start:])
             np.fill_diagonal(strip, 0.0)
-            found[start:] += factors[place] @ strip
+            found[start:] += whole_product(strip.T, factors[place])
         if np.mod(found[: self._exact] - self._expected, P).any():
             raise _wrong(f"the Gram of {width} columns in {self.matrix.dtype}")
 
@@ -97,16 +97,38 @@ class GramSum:
             self._on_device.clear()
 
 
+def whole_product(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The product of a matrix with a matrix or a vector of whole numbers, by scipy's BLAS, as Grams and factors are.
+
+    NumPy brings a BLAS of its own, with threads of its own. Where both work in turns, the threads of one look for work
+    on the cores that the other has work for: a certified solve of 2 048 features on two cores took 1.8 times as long.
+    """
+    if not left.size or not right.size:
+        return left @ right
+    matrix, by_rows = _in_fortran_order(left)
+    if right.ndim == 1:
+        found: NDArray[np.float64] = scipy.linalg.blas.dgemv(1.0, matrix, right, trans=by_rows)
+        return found
+    beside, beside_by_rows = _in_fortran_order(right)
+    found = scipy.linalg.blas.dgemm(1.0, beside, matrix, trans_a=not beside_by_rows, trans_b=not by_rows)
+    return found.T  # the product's transpose is what stands in Fortran order
+
+
+def _in_fortran_order(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], bool]:
+    """A matrix, or its transpose and True, as BLAS reads it without a copy (of one in neither order it makes one)."""
+    return (matrix.T, True) if matrix.flags.c_contiguous else (matrix, False)
+
+
 def digit_product(plane: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
     """The product of digits of which as many as a row has, |x| <= 2^(b - 1), add up to at most 2^53; b is 17 or more.
 
     Raises:
         WrongProductError: this machine's BLAS multiplied wrongly.
     """
-    product: NDArray[np.float64] = plane @ right
+    product = whole_product(plane, right)
     factors = _factors(right.shape[1])
-    expected = plane @ _reduced(right @ factors)
-    if np.mod(_reduced(product) @ factors - expected, P).any():
+    expected = whole_product(plane, _reduced(whole_product(right, factors)))
+    if np.mod(whole_product(_reduced(product), factors) - expected, P).any():
         raise _wrong(f"a product of shapes {plane.shape} and {right.shape}")
     return product
 

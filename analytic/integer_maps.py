@@ -30,7 +30,7 @@ import numpy as np
 from flint import arb, ctx
 from numpy.typing import NDArray
 
-from analytic.checked_products import check_product
+from analytic.checked_products import check_product, whole_product
 from analytic.errors import InvalidRowsError, RowsOutsideFormatError, SpecificationError
 from analytic.row_format import FloatMatrix, refuse_mask
 from analytic.shape_repr import shape_repr
@@ -215,7 +215,7 @@ def _product(values: FloatMatrix, fraction_bits: int, matrix: FixedMatrix) -> tu
         else math.inf
     )
     if reach <= 2**EXACT_BITS:
-        found = values @ matrix.values
+        found = whole_product(values, matrix.values)
         product = np.ldexp(found, fraction_bits + matrix.fraction_bits).astype(np.int64)
         check_product(np.ldexp(values, fraction_bits).astype(np.int64), matrix.units, product)
         return found if matrix.biases is None else np.add(found, matrix.biases, out=found), None
@@ -228,7 +228,7 @@ def _product(values: FloatMatrix, fraction_bits: int, matrix: FixedMatrix) -> tu
         )
     total = np.zeros((len(values), matrix.values.shape[1]), dtype=np.int64)
     for shift, digit in _radix_digits(np.ldexp(values, fraction_bits).astype(np.int64), matrix.digit_bits):
-        product = np.ldexp(digit @ matrix.values, matrix.fraction_bits).astype(np.int64)
+        product = np.ldexp(whole_product(digit, matrix.values), matrix.fraction_bits).astype(np.int64)
         check_product(digit.astype(np.int64), matrix.units, product)
         total += product << shift
     if matrix.biases is not None:
@@ -254,7 +254,7 @@ def quadratic_forms(gram: IntMatrix, matrix: FixedMatrix) -> list[int]:
     units, width = np.ldexp(matrix.values, matrix.fraction_bits), matrix.digit_bits
     totals = [0] * units.shape[1]
     for shift, digit in _radix_digits(gram, width):
-        product = (digit @ units).astype(np.int64)
+        product = whole_product(digit, units).astype(np.int64)
         check_product(digit.astype(np.int64), matrix.units, product)
         for more, part in _radix_digits(product, width):
             sums = np.einsum("ij,ij->j", units, part).tolist()

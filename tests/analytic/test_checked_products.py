@@ -13,7 +13,7 @@ from scipy.linalg import blas
 
 from analytic import AFL, ClientRows, RowFormat, SAFLe, checked_products
 from analytic.bucketing import FixedThresholds
-from analytic.checked_products import GramSum, P, check_product, digit_product
+from analytic.checked_products import GramSum, P, check_product, digit_product, whole_product
 from analytic.errors import WrongProductError
 from analytic.learner import fit_in_the_clear
 from analytic.solve.digits import Digits, digit_bits
@@ -108,24 +108,42 @@ def test_the_largest_entries_are_checked_exactly(monkeypatch: pytest.MonkeyPatch
     many.check()
 
 
-class WronglyMultiplied(np.ndarray[Any, Any]):
-    """Rows whose product with a matrix is wrong in one entry; with a vector it is right."""
+@pytest.mark.parametrize("width", [1, 3], ids=["one column", "three"])
+def test_a_wrong_product_of_digits_is_found_out(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(1).integers(-(2**40), 2**40, size=(7, 9))
+    left, right = Digits.of(values, digit_bits(9)), Digits.of(values[:width].T, digit_bits(9))
+    multiply = blas.dgemm
 
-    def __matmul__(self, other: Any) -> Any:
-        found = np.asarray(self) @ other
-        if found.ndim == 2:
-            found[-1, -1] += 1
+    def off_by_one(*said: Any, **more: Any) -> Any:
+        found = multiply(*said, **more)
+        found[-1, -1] += 1
         return found
 
-
-def test_a_wrong_product_of_digits_is_found_out() -> None:
-    values = np.random.default_rng(1).integers(-(2**40), 2**40, size=(7, 9))
-    left = Digits.of(values, digit_bits(9))
-    assert (left @ left.T).integers()[0][:1] == [sum(int(value) ** 2 for value in values[0])]
+    assert (left @ right).integers()[0][0] == sum(int(value) ** 2 for value in values[0])
+    monkeypatch.setattr(blas, "dgemm", off_by_one)
     with pytest.raises(WrongProductError, match=r"shapes \(7, 9\)"):
-        _ = Digits(left.planes.view(WronglyMultiplied), left.bits, left.exponent) @ left.T
+        _ = left @ right
     with pytest.raises(WrongProductError):
-        digit_product(np.eye(4).view(WronglyMultiplied), np.ones((4, 1)))
+        digit_product(np.eye(4), np.ones((4, width)))
+
+
+AS_THEY_LIE: dict[str, Callable[[Any], Any]] = {
+    "by rows": np.ascontiguousarray,
+    "by columns": np.asfortranarray,
+    "every second": lambda whole: np.repeat(np.repeat(whole, 2, axis=0), 2, axis=1)[::2, ::2],
+}
+
+
+@pytest.mark.parametrize("of_right", AS_THEY_LIE)
+@pytest.mark.parametrize("of_left", AS_THEY_LIE)
+@pytest.mark.parametrize("shape", [(4, 3, 5), (1, 1, 1), (1, 6, 2), (3, 1, 4), (0, 3, 2), (3, 0, 2), (2, 3, 0)])
+def test_products_of_any_shape_and_order(shape: tuple[int, int, int], of_left: str, of_right: str) -> None:
+    n, inner, columns = shape
+    left, right = np.arange(n * inner).reshape(n, inner) - 5, np.arange(inner * columns).reshape(inner, columns) - 7
+    there = AS_THEY_LIE[of_left](left.astype(np.float64)), AS_THEY_LIE[of_right](right.astype(np.float64))
+    assert np.array_equal(whole_product(*there), left @ right)
+    for place in range(columns):
+        assert np.array_equal(whole_product(there[0], there[1][:, place]), left @ right[:, place])
 
 
 def test_a_wrong_product_of_any_integers_is_found_out() -> None:
