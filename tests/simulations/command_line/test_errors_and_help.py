@@ -302,6 +302,25 @@ def test_no_help_loads_what_only_running_needs(commands: list[str], absent: tupl
     assert done.stdout.count("Usage: ") == len(commands)
 
 
+@pytest.mark.parametrize(("said", "found"), [({}, "18"), ({"OPENBLAS_THREAD_TIMEOUT": "20"}, "20")])
+def test_idle_threads_of_blas_are_told_to_sleep_before_they_are_there(said: dict[str, str], found: str) -> None:
+    """It is read once, when numpy and scipy are loaded."""
+    program = """
+import os, sys
+class Finder:
+    def find_spec(name, *more):
+        if name == "numpy":
+            print(os.environ.get("OPENBLAS_THREAD_TIMEOUT"), file=sys.stderr)
+sys.meta_path.insert(0, Finder)
+sys.argv[1:] = ["compare", "--help"]
+from simulations.__main__ import main
+sys.exit(main())
+"""
+    own = {name: value for name, value in os.environ.items() if name != "OPENBLAS_THREAD_TIMEOUT"}
+    done = subprocess.run([sys.executable, "-c", program], env=own | said, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, f"{found}\n")
+
+
 def test_completion_knows_commands_options_and_values() -> None:
     def completed(line: str) -> set[str]:
         environment = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
