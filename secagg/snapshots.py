@@ -24,7 +24,7 @@ from secagg.sessions import PartyId
 from secagg.wire import Reader
 
 MAGIC = b"SAGS"
-VERSION = 6
+VERSION = 7
 """Version 1 had a format for each kind of session; 2 to 5 contained messages of wire format 1 to 4. All are refused by
 name."""
 

@@ -20,7 +20,7 @@ from secagg.primitives.identity import SIGNATURE_BYTES, IdentityKey, statement, 
 from secagg.sessions import PartyId
 
 MAGIC = b"SAGG"
-VERSION = 5
+VERSION = 6
 """Version of the frames; messages of other versions are refused. 1 signed some messages only; in 2 all helpers had to
 answer, and clients did not sign their masking peers; in 3 helpers' keys did not rotate; in 4 failures had no proof."""
 HEADER_BYTES = 47

@@ -21,6 +21,7 @@ from secagg.errors import (
     TooFewSurvivorsError,
 )
 from secagg.primitives.sealing import seal
+from secagg.snapshots import VERSION
 
 COHORT = (3, 8, 9)
 VECTORS = {party: vector for party, vector in some_vectors().items() if party in COHORT}
@@ -264,11 +265,13 @@ def test_a_server_that_refuses_a_snapshot_stays_as_it_was(name: str) -> None:
 
 
 @NAMED
-def test_sessions_stored_by_the_old_version_are_refused_by_name(name: str) -> None:
+@pytest.mark.parametrize("is_first", [True, False], ids=["format 1", "the format before"])
+def test_sessions_stored_by_the_old_version_are_refused_by_name(name: str, is_first: bool) -> None:
     """A record of format 1 has no header; what follows is a seal's nonce, or a server's hash."""
-    parties = parties_of(name)
-    old = seal(KEY, bytes(200), b"analytic-secagg/1 durable client", entropy=os_entropy)
-    with pytest.raises(SnapshotError, match="written by another version of this library, not in format 6"):
-        DurableClient(MemoryStore(old), KEY, session_of(parties, COHORT[0]))
-    with pytest.raises(SnapshotError, match="written by another version of this library, not in format 6"):
-        DurableServer(MemoryStore(bytes(300)), parties.server())
+    parties, header = parties_of(name), b"" if is_first else b"SAGD" + bytes([VERSION - 1])
+    sealed = seal(KEY, bytes(200), b"analytic-secagg/1 durable client", entropy=os_entropy)
+    refused = f"written by another version of this library, not in format {VERSION}"
+    with pytest.raises(SnapshotError, match=refused):
+        DurableClient(MemoryStore(header + sealed), KEY, session_of(parties, COHORT[0]))
+    with pytest.raises(SnapshotError, match=refused):
+        DurableServer(MemoryStore(header + bytes(300)), parties.server())

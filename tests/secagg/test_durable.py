@@ -110,7 +110,7 @@ def test_a_server_record_that_does_not_read_is_refused(tmp_path: Path) -> None:
     """Its hash is right and its content is not: another program, or another version, wrote it."""
     content = (2).to_bytes(4, "big")
     bound = hashlib.sha256(CONFIG.server().snapshot_id + content).digest()
-    FileStore(tmp_path / "server").save(b"SAGD\x06" + bound + content)
+    FileStore(tmp_path / "server").save(b"SAGD\x07" + bound + content)
     with pytest.raises(SnapshotError, match="does not read"):
         DurableServer(FileStore(tmp_path / "server"), CONFIG.server())
 

@@ -53,7 +53,7 @@ def test_frames_round_trip(type_: MessageType, payload: bytes, digest: bytes, se
 
 def test_the_header_is_as_documented() -> None:
     message = seal_frame(MessageType.ROSTER, b"xyz", digest=DIGEST, sender=0, recipient=2**32 - 1)
-    header = b"SAGG" + b"\5" + b"\x11" + DIGEST + bytes(4) + b"\xff" * 4
+    header = b"SAGG" + b"\6" + b"\x11" + DIGEST + bytes(4) + b"\xff" * 4
     assert message == header + b"\0" + b"xyz"
     signed = seal_frame(MessageType.ROSTER, b"xyz", digest=DIGEST, sender=0, recipient=2**32 - 1, identity=KEY)
     assert signed[:-64] == header + b"\x40" + b"xyz"
@@ -104,7 +104,7 @@ def test_truncated_headers_are_refused(length: int) -> None:
     [
         (0, b"GGAS", "no message of this protocol"),
         (4, bytes([VERSION + 1]), f"speaks version {VERSION}"),
-        (4, b"\4", "speaks version 5 of the message format, the message has version 4"),
+        (4, b"\4", "speaks version 6 of the message format, the message has version 4"),
         (5, b"\xff", "message type 255 does not exist"),
         (5, b"\0", "message type 0 does not exist"),
         (6, b"\xff", "another session or another configuration"),

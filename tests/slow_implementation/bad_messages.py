@@ -137,8 +137,8 @@ def _frames(good: Forge) -> Iterator[tuple[str, Bad]]:
     changes: dict[str, tuple[str, Change]] = {
         "foreign_session": ("of another session id", lambda m: m[:6] + foreign + m[38:]),
         "wrong_magic": ("with another magic", lambda m: b"GGAS" + m[4:]),
-        "wrong_version": ("of version 6", lambda m: m[:4] + b"\6" + m[5:]),
-        "old_version": ("of version 4", lambda m: m[:4] + b"\4" + m[5:]),
+        "wrong_version": ("of version 7", lambda m: m[:4] + b"\7" + m[5:]),
+        "old_version": ("of version 5", lambda m: m[:4] + b"\5" + m[5:]),
         "needless_signature": ("with a signature where nobody signs", lambda m: m[:46] + b"\x40" + m[47:] + bytes(64)),
         "unknown_type": ("of a type that does not exist", lambda m: m[:5] + b"\xff" + m[6:]),
         "wrong_sender": ("that names another sender", lambda m: m[:38] + number(9) + m[42:]),

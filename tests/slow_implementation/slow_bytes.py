@@ -9,7 +9,7 @@ from enum import IntEnum
 from slow_curves import ed25519_sign, ed25519_verifies
 
 MAGIC = b"SAGG"
-VERSION = 5
+VERSION = 6
 HEADER, SIGNATURE = 47, 64
 SERVER = 0
 PROTOCOL = b"analytic-secagg/1"

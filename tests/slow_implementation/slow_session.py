@@ -164,14 +164,17 @@ class Session:
         ]
 
     def mask(self, seed: bytes) -> list[list[int]]:
-        """The mask of a seed: one keystream a segment, one *word* of it an entry."""
-        ring = []
-        for name, size, bound in self.layout:
+        """The mask of a seed: one keystream, whose blocks count from 2, and one *word* of it an entry.
+
+        Each segment begins with a block.
+        """
+        key, ring, start = derive_key(seed, "mask stream", self.digest), [], 0
+        for _, size, bound in self.layout:
             word = word_bytes(bound)
-            key = derive_key(seed, "mask stream", self.digest, name.encode(), number(size, 8) + number(word, 1))
-            stream = ctr_keystream(key, size * word)
+            stream = ctr_keystream(key, size * word, 2 + start)
             words = [int.from_bytes(stream[i * word : (i + 1) * word], "little") for i in range(size)]
             ring.append([value % 2 ** (8 * wire_bytes(bound)) for value in words])
+            start += -(-size * word // 16)
         return ring
 
 

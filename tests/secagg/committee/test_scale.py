@@ -112,10 +112,10 @@ def after_uploads(parties: InOneProcess, vector: NDArray[np.int64], away: set[in
         server.receive(client, parties.client(client, vector).start() or b"")
     made, rounds, add_to = 0, 0, Keystreams.add_to
 
-    def counted(streams: Keystreams, words: Any, *, is_last: bool) -> None:
+    def counted(streams: Keystreams, parts: Any, *, is_last: bool) -> None:
         nonlocal made
-        made += len(words) * len(streams._keys)
-        add_to(streams, words, is_last=is_last)
+        made += sum(map(len, parts)) * len(streams._keys)
+        add_to(streams, parts, is_last=is_last)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Keystreams, "add_to", counted)

@@ -26,13 +26,24 @@ def pinned(name: str) -> bytes:
     return bytes.fromhex(_ANSWERS[name][1])
 
 
+def two_short_masks() -> bytes:
+    """Of entries of 3 and of 8 bytes, whose words begin with the first and with the second block."""
+    one, two = (ctr_keystream(derive_key(seed, "mask stream", bytes(32)), 32, counter=2) for seed in (KEY, b"\2" * 32))
+    places = [(0, 4, 3), (4, 8, 3), (8, 12, 3), (16, 24, 8), (24, 32, 8)]
+    found = [
+        (entry + int.from_bytes(one[start:stop], "little") - int.from_bytes(two[start:stop], "little"), width)
+        for entry, (start, stop, width) in enumerate(places)
+    ]
+    return b"".join((value % 256**width).to_bytes(width, "little") for value, width in found)
+
+
 def test_what_is_pinned_is_what_the_slow_implementation_says() -> None:
     assert wrong_answers() == ()
     assert pinned("keys that are derived") == derive_key(KEY, "known answer", b"context")
     assert pinned("signatures") == ed25519_sign(KEY, statement("known answer", b"part"))
-    size = 2 * PIECE_BYTES // 8 + 5
-    key = derive_key(KEY, "mask stream", bytes(32), b"long", size.to_bytes(8, "big") + b"\x08")
-    assert pinned("long mask streams") == hashlib.sha256(ctr_keystream(key, 8 * size)).digest()
+    key = derive_key(KEY, "mask stream", bytes(32))
+    assert pinned("long mask streams") == hashlib.sha256(ctr_keystream(key, 2 * PIECE_BYTES + 40, counter=2)).digest()
+    assert pinned("mask streams") == two_short_masks()
     assert pinned("shares") == slow_shamir.split(KEY, 2, (1, 2, 3), lambda n: bytes(range(n)))[2] + KEY
 
 

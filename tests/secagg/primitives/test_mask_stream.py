@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,46 +17,52 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "slow_implementation")
 
 from slow_symmetric import ctr_keystream, derive_key
 
+from secagg import MaskedSum
 from secagg.layout import Layout, Segment
 from secagg.primitives import mask_stream
-from secagg.primitives.mask_stream import LONG_BYTES, STREAMS_AT_ONCE, add_masks
+from secagg.primitives.mask_stream import LONG_BYTES, STREAMS_AT_ONCE, add_masks, masked_pieces
 from secagg.ring import PIECE_BYTES, RingVector
 
 DIGEST = bytes(range(32))
 WIDTH_BOUNDS = {1: 100, 2: 2**14, 3: 2**22, 4: 2**30, 5: 2**38, 6: 2**46, 7: 2**54, 8: 2**62}
 
 
-def slow_stream_key(seed: bytes, segment: Segment, digest: bytes) -> bytes:
+def slow_stream_key(seed: bytes) -> bytes:
     """The documented derivation, by the slow implementation."""
-    shape = segment.size.to_bytes(8, "big") + bytes([segment.word.itemsize])
-    return derive_key(seed, "mask stream", digest, segment.name.encode(), shape)
+    return derive_key(seed, "mask stream", DIGEST)
 
 
 def library_keystream(key: bytes, n_bytes: int) -> bytes:
     """The same from the library, in one piece."""
-    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(n_bytes))
+    return Cipher(algorithms.AES(key), modes.CTR(bytes(15) + b"\2")).encryptor().update(bytes(n_bytes))
 
 
 def slow_masked(layout: Layout, vector: list[int], masks: list[tuple[bytes, int]], slow: bool) -> bytes:
     """The wire form of vector + masks, entry by entry in Python's integers."""
-    stream_of = ctr_keystream if slow else library_keystream
-    wire = b""
+    long = sum(segment.size * 8 + 16 for segment in layout.segments)
+    keys = [(slow_stream_key(seed), sign) for seed, sign in masks]
+    streams = [(ctr_keystream(key, long, 2) if slow else library_keystream(key, long), sign) for key, sign in keys]
+    wire, start = b"", 0
     for segment, place in layout.slices():
         word, values = segment.word.itemsize, list(vector[place])
-        for seed, sign in masks:
-            stream = stream_of(slow_stream_key(seed, segment, DIGEST), segment.size * word)
+        for stream, sign in streams:
             for i in range(segment.size):
-                values[i] += sign * int.from_bytes(stream[i * word : (i + 1) * word], "little")
+                first = start + i * word
+                values[i] += sign * int.from_bytes(stream[first : first + word], "little")
+        start += -(-segment.size * word // 16) * 16
         modulus = 256**segment.wire_bytes
         wire += b"".join((value % modulus).to_bytes(segment.wire_bytes, "little") for value in values)
     return wire
 
 
 def masked(layout: Layout, vector: list[int], masks: list[tuple[bytes, int]]) -> bytes:
-    """The wire form that the package makes."""
-    ring = RingVector.encode(layout, np.array(vector, dtype=np.int64))
+    """The wire form that the package makes, in either of its ways."""
+    integers = np.array(vector, dtype=np.int64)
+    ring = RingVector.encode(layout, integers)
+    at_once = b"".join(masked_pieces(layout, ring, masks, DIGEST))
     add_masks(ring, masks, DIGEST)
-    return ring.to_bytes()
+    assert at_once == b"".join(masked_pieces(layout, integers, masks, DIGEST)) == ring.to_bytes()
+    return at_once
 
 
 @pytest.mark.parametrize("width", WIDTH_BOUNDS)
@@ -72,16 +80,18 @@ def test_masks_are_the_keystream_at_every_width(width: int) -> None:
 @pytest.mark.parametrize("width", WIDTH_BOUNDS)
 @pytest.mark.parametrize("beyond", [-1, 0, 1, 7])
 def test_borders_of_pieces(width: int, beyond: int, length: int, gcm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Vectors that end just before, at and after a border, of either cipher mode."""
+    """Vectors that end just before, at and after a border, of either cipher mode, alone and after another segment."""
     monkeypatch.setattr(mask_stream, "gcm_is_faster", lambda: gcm)
     segment = Segment(name="s", size=1, bound=WIDTH_BOUNDS[width])
     size = length // segment.word.itemsize + beyond
-    layout = Layout((Segment(name="s", size=size, bound=segment.bound),))
+    segment = Segment(name="s", size=size, bound=segment.bound)
     seed = b"\7" * 32
-    ring = RingVector.zeros(layout)
-    add_masks(ring, [(seed, 1)], DIGEST)
-    stream = library_keystream(slow_stream_key(seed, layout.segments[0], DIGEST), size * segment.word.itemsize)
-    assert ring.words[0].tobytes() == stream
+    stream = library_keystream(slow_stream_key(seed), size * segment.word.itemsize + 16)
+    for before in ((), (Segment(name="before", size=3, bound=2**14),)):
+        ring = RingVector.zeros(Layout((*before, segment)))
+        add_masks(ring, [(seed, 1)], DIGEST)
+        start = 16 * len(before)
+        assert ring.words[-1].tobytes() == stream[start : start + size * segment.word.itemsize]
 
 
 def test_more_masks_than_streams_at_once() -> None:
@@ -96,17 +106,27 @@ layouts = st.lists(st.tuples(st.integers(1, 40), st.sampled_from(sorted(WIDTH_BO
 )
 
 
-@pytest.mark.parametrize("size", [1, 3, 4, 5, 100])
-@pytest.mark.parametrize("width", WIDTH_BOUNDS)
-def test_either_cipher_mode_gives_the_same_stream(width: int, size: int) -> None:
-    """Of vectors shorter than where GCM's keystream begins, and longer."""
-    word = Segment(name="s", size=1, bound=WIDTH_BOUNDS[width]).word
-    keys = [(bytes([place]) * 32, sign) for place, sign in enumerate((1, -1, 1))]
-    by_ctr, by_gcm = np.zeros(size, dtype=word), np.zeros(size, dtype=word)
-    mask_stream.add_keystreams(by_ctr, keys, by_gcm=False)
-    mask_stream.add_keystreams(by_gcm, keys, by_gcm=True)
-    assert by_ctr.any()
-    assert by_ctr.tobytes() == by_gcm.tobytes()
+@pytest.mark.parametrize(("size", "by_gcm"), [(2**13 - 4, False), (2**13, True), (2**33 - 4, True), (2**33 - 2, False)])
+def test_gcm_is_taken_for_long_streams_as_far_as_it_goes(
+    size: int, by_gcm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 8 bytes an entry: from 64 KiB to the 64 GiB, less two blocks, after which it refuses to go on."""
+    monkeypatch.setattr(mask_stream, "gcm_is_faster", lambda: True)
+    halves = tuple(Segment(name=name, size=size // 2, bound=2**62) for name in "st")
+    assert mask_stream._by_gcm(Layout(halves)) is by_gcm
+
+
+@pytest.mark.parametrize("gcm", [False, True], ids=["ctr", "gcm"])
+def test_many_short_segments_around_a_border(gcm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments of every width, of which some end a piece, begin one or go over its border."""
+    monkeypatch.setattr(mask_stream, "gcm_is_faster", lambda: gcm)
+    monkeypatch.setattr(mask_stream, "PIECE_BYTES", 128)
+    monkeypatch.setattr(mask_stream, "LONG_BYTES", 0)
+    for shift in range(1, 20):
+        sizes = [shift, *(1 + (7 * place) % 23 for place in range(20))]
+        layout = Layout.of((f"s{i}", size, WIDTH_BOUNDS[1 + i % 8]) for i, size in enumerate(sizes))
+        vector, masks = [0] * layout.size, [(b"\1" * 32, 1), (b"\2" * 32, -1)]
+        assert masked(layout, vector, masks) == slow_masked(layout, vector, masks, slow=False)
 
 
 @given(layouts, seeds)
@@ -124,13 +144,24 @@ def test_what_is_added_is_taken_away_again_in_any_order(
     assert masked(layout, [0] * layout.size, there_and_back) == bytes(layout.wire_bytes)
 
 
-def test_segments_seeds_and_sessions_have_streams_of_their_own() -> None:
-    """Two segments of one shape, two seeds, two digests, two sizes: no stream is a prefix of another."""
+def test_segments_seeds_and_sessions_have_words_of_their_own() -> None:
+    """Two segments of one shape, two seeds, two digests: none begins with the words of another."""
     streams = set()
-    for layout in (Layout.of([("a", 4, 2**62), ("b", 4, 2**62)]), Layout.of([("a", 5, 2**62)])):
-        for seed in (b"\1" * 32, b"\2" * 32):
-            for digest in (DIGEST, bytes(32)):
-                ring = RingVector.zeros(layout)
-                add_masks(ring, [(seed, 1)], digest)
-                streams |= {words[:4].tobytes() for words in ring.words}
-    assert len(streams) == 12
+    layout = Layout.of([("a", 4, 2**62), ("b", 4, 2**62)])
+    for seed in (b"\1" * 32, b"\2" * 32):
+        for digest in (DIGEST, bytes(32)):
+            ring = RingVector.zeros(layout)
+            add_masks(ring, [(seed, 1)], digest)
+            streams |= {words.tobytes() for words in ring.words}
+    assert len(streams) == 8
+
+
+@pytest.mark.parametrize("change", [{"name": "b"}, {"size": 5}, {"bound": 2**61}, {"client_bound": 7}])
+def test_no_two_layouts_share_a_stream(change: dict[str, Any]) -> None:
+    """A key is bound to the configuration digest alone, which commits to names, sizes and bounds."""
+    first = Segment(name="a", size=4, bound=2**62)
+    digests = {
+        MaskedSum(layout=Layout((one,)), clients=(1, 2, 3), session_id=bytes(16)).digest
+        for one in (first, dataclasses.replace(first, **change))
+    }
+    assert len(digests) == 2
