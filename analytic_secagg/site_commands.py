@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from analytic.learner import ClientRows
+from analytic.pipeline import has_agreed_columns
 from analytic.row_format import ColumnMap, RowFormat
 from analytic_secagg.commands.site import (
     AbandonOptions,
@@ -124,7 +125,8 @@ def check_site(options: CheckOptions) -> int:
         if _are_there_twice(rows):
             print("warning: the second half of the rows repeats the first, so that each would count twice")
         if site.client.columns is not None:
-            if options.run_folder is None:  # else the run's own format is tried
+            named = (*(site.client.learners or ()), *site.client.unverified_models)
+            if options.run_folder is None and not any(map(has_agreed_columns, named)):  # else a run's format is tried
                 _warn_of_unlike_columns(site.client.columns, rows.features)
             if odd := [name for name, one in columns_of(site.client).items() if any(oddities(name, one))]:
                 print(
