@@ -39,6 +39,11 @@ MAPPED = "mapped rows"
 """Key in a client's own memory of its rows in the agreed columns."""
 
 
+def has_agreed_columns(name: str) -> bool:
+    """Test whether the columns of the learner of this name are agreed on through a sum, as those of ``agreed-afl``."""
+    return "agreed" in name.split("-")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PipelineModel:
     """A model, as far as the sums so far determine it, slot by slot.

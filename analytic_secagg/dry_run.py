@@ -24,7 +24,7 @@ from analytic_secagg.server.run_settings import RunSettings
 from analytic_secagg.site.admission import admit, check_budget
 from analytic_secagg.site.disk import check_state
 from analytic_secagg.site.errors import DeclinedError
-from analytic_secagg.site.parties import client_of, coarse_columns
+from analytic_secagg.site.parties import client_of, coarse_columns, cure_of_coarse_columns
 from analytic_secagg.site.proposal import TrainingProposal
 from analytic_secagg.site.session import Session, config_of
 from analytic_secagg.site.site import Site
@@ -147,7 +147,7 @@ def _made(client: ClientRole, session: Session, rows: ClientRows, what: str) -> 
     if names := coarse_columns(client, session.step, rows):
         return warn(
             f"{what}: {len(rows)} rows fit, and the format keeps less than 8 bits of {', '.join(names)}",
-            'ask for more fraction bits, for an offset or a scale in the schema, or for feature-format = "agreed"',
+            cure_of_coarse_columns(session.step),
         )
     return ok(f"{what}: {len(rows)} rows make a vector of {size} bytes")
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from analytic.learner import ClientRows
+from analytic.pipeline import has_agreed_columns
 from analytic.row_format import ColumnMap, RowFormat
 from analytic_secagg.commands.site import (
     AbandonOptions,
@@ -124,7 +125,8 @@ def check_site(options: CheckOptions) -> int:
         if _are_there_twice(rows):
             print("warning: the second half of the rows repeats the first, so that each would count twice")
         if site.client.columns is not None:
-            if options.run_folder is None:  # else the run's own format is tried
+            named = (*(site.client.learners or ()), *site.client.unverified_models)
+            if options.run_folder is None and not any(map(has_agreed_columns, named)):  # else a run's format is tried
                 _warn_of_unlike_columns(site.client.columns, rows.features)
             if odd := [name for name, one in columns_of(site.client).items() if any(oddities(name, one))]:
                 print(
@@ -181,11 +183,13 @@ def _warn_of_another_user(path: Path) -> None:
 
 
 def _warn_of_unlike_columns(schema: TableSchema, features: Any) -> None:
-    """Columns of which a format that holds all of them in 16 bits would keep less than 8."""
+    """Columns of which a format that holds all of them in 16 bits would keep less than 8, and not all there is."""
     largest = ColumnMap.covering(features, None, intercept=None).exponents
     all_ = RowFormat(integer_bits=0, fraction_bits=16)
-    if small := all_.coarse_columns(np.ldexp(1.0, np.array([largest]) - max(largest) - 1) * features.any(axis=0)):
-        named = ", ".join(f"{schema.features[place]} (below 2^{largest[place]})" for place in small)
+    small = all_.coarse_columns(np.ldexp(1.0, np.array([largest]) - max(largest) - 1) * features.any(axis=0))
+    units = np.ldexp(features, all_.fraction_bits - max(largest))
+    if lossy := [place for place in small if (units[:, place] % 1).any()]:  # the 0 and 1 of a category lose nothing
+        named = ", ".join(f"{schema.features[place]} (below 2^{largest[place]})" for place in lossy)
         print(
             f"warning: beside values up to 2^{max(largest)} a format of 16 bits is coarse for {named}: state scale in "
             'the schema of all sites, or let the run have feature-format = "agreed". Where the largest are codes for '

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analytic.learner import ClientRows
+from analytic.pipeline import has_agreed_columns
 from analytic_secagg.configurations import configuration_digest
 from analytic_secagg.federation import Step
 from analytic_secagg.site.errors import NoSessionError
@@ -60,6 +61,13 @@ def coarse_columns(role: ClientRole, step: Step[Any], rows: ClientRows) -> list[
     return [
         names[place] + ("" if offset is None else f" (take {offset:.12g} off)") for place, offset in offsets.items()
     ]
+
+
+def cure_of_coarse_columns(step: Step[Any]) -> str:
+    """Return what to ask for where ``coarse_columns`` finds some; a run whose columns are agreed on has its format."""
+    if has_agreed_columns(step.learner.name):
+        return "ask for an offset in the schema, and look for codes of missing values with the command profile"
+    return 'ask for more fraction bits, for an offset or a scale in the schema, or for feature-format = "agreed"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +177,12 @@ class SiteParties:
         step = self.session.step
         if names := coarse_columns(role, step, rows):
             LOG.warning(
-                "%s keeps less than 8 bits of %d of %d columns of this site's rows: %s; ask for more fraction bits, "
-                'for an offset or a scale in the schema, or for feature-format = "agreed"',
+                "%s keeps less than 8 bits of %d of %d columns of this site's rows: %s; %s",
                 step.learner.name,
                 len(names),
                 rows.features.shape[1],
                 ", ".join(names),
+                cure_of_coarse_columns(step),
             )
 
     @property

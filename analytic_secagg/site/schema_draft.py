@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -128,9 +129,7 @@ def draft(path: Path, target: str, *, leave_out: Collection[str] = ()) -> Draft:
         raise DataError(f"{path} needs a target from which something is learned, and {target} is none: {wanted.why}")
     if len(shared) < 2:
         raise DataError(f"{path} has no column beside {target} that can be a feature: {'; '.join(_notes(columns))}")
-    for place, column in enumerate(shared):
-        if column.key in {other.key for other in shared[:place]}:
-            column.key = f"{column.key}_{place + 1}"
+    _tell_apart(shared)
     return Draft(
         schema="\n".join(
             [
@@ -161,6 +160,29 @@ def draft(path: Path, target: str, *, leave_out: Collection[str] = ()) -> Draft:
         ),
         facts=tuple(fact for column in columns for fact in column.facts()),
     )
+
+
+def _tell_apart(columns: Sequence[_Drafted]) -> None:
+    """Number the names that another column has, small and capital letters alike; a name from the file stays."""
+    taken = {loose(column.key) for column in columns if column.key == column.name}
+    for column in columns:
+        if column.key != column.name:
+            numbered = (f"{column.key}_{number}" for number in count(2))
+            column.key = next(name for name in chain([column.key], numbered) if loose(name) not in taken)
+            taken.add(loose(column.key))
+
+
+def _name_of(stem: str) -> str:
+    """Return a column's name in a schema: its letters, marks and numbers as they are, and _ for other signs.
+
+    Example:
+        >>> _name_of("Größe"), _name_of("SBP-1"), _name_of("Chol."), _name_of("Fall-Nr. 2")
+        ('Größe', 'SBP-1', 'Chol', 'Fall_Nr_2')
+    """
+    kept = {sign for sign in stem if sign == "_" or unicodedata.category(sign)[0] in "LMN"}
+    if {*stem} <= kept | {"-"}:
+        return stem
+    return "_".join("".join(sign if sign in kept else " " for sign in stem).split()).strip("_") or "column"
 
 
 def _notes(columns: Iterable[_Drafted]) -> Iterator[str]:
@@ -330,8 +352,7 @@ class _Drafted:
     def __post_init__(self) -> None:
         named = re.fullmatch(r"(.*\S)\s*[\[(]([^\[\]()]*)[\])]", self.name)
         stem, self.unit = (named[1], named[2]) if named else (self.name, "")
-        is_plain = re.fullmatch(r"[A-Za-z0-9_-]+", stem) is not None
-        self.key = stem if is_plain else re.sub(r"\W+", "_", stem.lower()).strip("_") or "column"
+        self.key = _name_of(stem)
         codes = Counter(cell for cell in self.cells if isinstance(cell, str) and loose(cell) in MISSING_TEXTS)
         self.missing, self.numbers, self.texts = sorted(codes), [], Counter()
         for cell in self.cells:

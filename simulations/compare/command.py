@@ -13,6 +13,7 @@ from analytic.errors import SpecificationError
 from analytic.scaling import Agreement
 from analytic_secagg.console.output_files import OutputFile
 from analytic_secagg.datasets import Dataset
+from analytic_secagg.modes import MODES, choose_modes
 from analytic_secagg.size import WORTH_SAYING, gram_columns, in_words, needed_bytes, seconds, seconds_of_clients
 from simulations.command_line.printing import print_tables
 from simulations.command_line.progress import progress_bar
@@ -38,6 +39,7 @@ def run(options: CompareOptions) -> int:
     options, dataset = _with_a_format(options, dataset)
     tasks = tasks_of(options, dataset)
     _announce(dataset, tasks)
+    _announce_absent_modes(options)
     with progress_bar(sum(task.n_runs for task in tasks)) as progress:
         comparison = compare(
             dataset,
@@ -97,6 +99,14 @@ def _announce(dataset: Dataset, tasks: Sequence[Task]) -> None:
             file=sys.stderr,
             flush=True,
         )
+
+
+def _announce_absent_modes(options: CompareOptions) -> None:
+    """Say which of all modes this installation lacks, where all were asked for; on stderr, since it is no result."""
+    absent = [mode for mode in MODES.values() if not mode.installed]
+    if absent and options.federation.modes == choose_modes(None):
+        named, cures = ", ".join(mode.name for mode in absent), sorted({mode.missing_extra for mode in absent})
+        print(f"not installed, so not compared: {named}; {', '.join(cures)} brings them", file=sys.stderr, flush=True)
 
 
 def _draw(comparison: Comparison, console: Console, verbose: bool, notes: Sequence[str]) -> None:

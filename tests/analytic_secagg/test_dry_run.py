@@ -113,6 +113,25 @@ def takes_part(trial: Trial, config: dict[str, Any]) -> bool:
     return all(1 in one["survivors"] for one in said)
 
 
+@pytest.mark.parametrize("format_", ["UQ5.3", "agreed"])
+def test_columns_that_a_format_hardly_holds_are_said_with_what_helps(trial: Trial, format_: str) -> None:
+    """A run whose columns are agreed on is not told to agree on them."""
+
+    def changed(own: ClientRows) -> ClientRows:
+        features = own.features.copy()
+        if format_ == "agreed":
+            features[:, 5] += 2.0**40  # its deviation is below the unit of the scale that all agree on
+        return ClientRows(features, own.targets)
+
+    settings = {"feature-format": format_}
+    rows(changed)(trial)
+    agreed("agreed-afl", **settings)(trial)
+    file = SiteFile.read(trial.site(1) / "site.toml")
+    *_, (_, finding) = DryRun(file=file, settings=RunSettings.of(run_config(**settings))).findings()
+    assert "the format keeps less than 8 bits of" in str(finding)
+    assert ('feature-format = "agreed"' in str(finding)) is (format_ != "agreed")
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_what_it_says_ok_to_does_not_fail_and_what_fails_is_said(trial: Trial, case: str) -> None:
     changes, change = CASES[case]

@@ -162,11 +162,11 @@ def test_the_command_writes_both_files_and_says_what_a_person_decides(
     assert "Chol. (mmol/l): -9 taken for missing" in said
     assert "read so: 60 rows of 6 features" in said
     schema = TableSchema.read(tmp_path / "columns.toml")
-    assert schema.features == ("Alter", "Geschlecht=M", "Geschlecht=w", "chol", "chol is missing", "größe")
+    assert schema.features == ("Alter", "Geschlecht=M", "Geschlecht=w", "Chol", "Chol is missing", "Größe")
     reading = Reading.read(tmp_path / "reading.toml")
     assert (reading.separator, reading.decimal, reading.encoding, reading.skip_lines) == (";", ",", "cp1252", 2)
-    assert reading.columns["chol"].missing == {"-9"}
-    assert (reading.columns["größe"].name, reading.columns["chol"].name) == ("Größe [cm]", "Chol. (mmol/l)")
+    assert reading.columns["Chol"].missing == {"-9"}
+    assert (reading.columns["Größe"].name, reading.columns["Chol"].name) == ("Größe [cm]", "Chol. (mmol/l)")
     assert "7000" not in (tmp_path / "columns.toml").read_text()
     assert main(words) == 2
     assert "columns.toml: File exists; name another folder with --into" in capsys.readouterr().err
@@ -174,6 +174,25 @@ def test_the_command_writes_both_files_and_says_what_a_person_decides(
     assert main(words) == 2
     assert "reading.toml: File exists" in capsys.readouterr().err
     assert not (tmp_path / "columns.toml").exists(), "both files are written, or none"
+
+
+def test_names_are_those_of_the_file_and_numbered_where_two_would_be_one(tmp_path: Path) -> None:
+    """Whatever the script, letters stay as they are; what a file calls so keeps its name, wherever it is."""
+    as_they_are = ["x_3", "Größe", "ÂGE", "Age", "SBP-1", "血圧", "वज़न"]
+    changed = {"größe (cm)": "größe_2", "Age [y]": "Age_2", "x": "x", "x (cm)": "x_2", "x (m)": "x_4", "a b": "a_b"}
+    head = [*changed, *as_they_are, "ill"]
+    rows = [",".join(f"{1.5 * (row + place)}" for place in range(len(head) - 1)) + f",{row % 2}" for row in range(30)]
+    (tmp_path / "rows.csv").write_text("\n".join([",".join(head), *rows]) + "\n", encoding="utf-8")
+    found = draft(tmp_path / "rows.csv", "ill")
+    (tmp_path / "columns.toml").write_text(found.schema, encoding="utf-8")
+    (tmp_path / "reading.toml").write_text(found.reading, encoding="utf-8")
+    schema, reading = TableSchema.read(tmp_path / "columns.toml"), Reading.read(tmp_path / "reading.toml")
+    assert [*schema.columns] == [*changed.values(), *as_they_are, "ill"]
+    assert {key: column.name for key, column in reading.columns.items()} == {
+        key: name for name, key in changed.items() if key != name
+    }
+    read = schema.rows(tmp_path / "rows.csv", reading).features
+    assert read[:2].tolist() == [[1.5 * (row + place) for place in range(len(head) - 1)] for row in range(2)]
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,12 @@ def test_a_site_takes_tables(tmp_path: Path, trial: Trial, capsys: pytest.Captur
     table(folder)
     assert main_of_sites(["check-site", str(site_file)]) == 0
     said = capsys.readouterr().out
-    assert "beside values up to 2^16 a format of 16 bits is coarse for sex=f (below 2^1), sex=m (below 2^1)" in said
+    assert "beside values up to 2^16 a format of 16 bits is coarse for marker (below 2^1): state scale in" in said
+    before = site_file.read_text()
+    site_file.write_text(before.replace("[client]", '[client]\nunverified_models = ["agreed-afl"]'))
+    assert main_of_sites(["check-site", str(site_file)]) == 0
+    assert "state scale in" not in capsys.readouterr().out, "the file expects columns that are agreed on"
+    site_file.write_text(before)
     read, rows = schema(folder), "".join(TABLE.splitlines(keepends=True)[1:]) * 40
     table(folder, TABLE + rows)
     assert main_of_sites(["check-site", str(site_file)]) == 0

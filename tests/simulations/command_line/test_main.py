@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from support.extras import needs
 
-from analytic_secagg.modes import choose_modes
+from analytic_secagg.modes import Mode, choose_modes
 from simulations.__main__ import main
 from simulations.compare.comparison import Comparison
 
@@ -35,6 +35,17 @@ def test_the_default_compares_every_installed_mode(capsys: pytest.CaptureFixture
     for mode in installed:
         assert f"\n{mode.name} " in output.out
     assert f"all {len(installed)} runs equal the pooled model" in output.out
+
+
+def test_modes_that_are_not_installed_are_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Mode, "installed", property(lambda mode: mode.requires is None))
+    line = "not installed, so not compared: ckks, bfv, masked+ckks, masked+bfv; pip install '.[he]' brings them\n"
+    assert main(comparing("--modes", "all")) == 0
+    assert line in capsys.readouterr().err
+    assert main(comparing("--modes", "plain")) == 0
+    assert line not in capsys.readouterr().err
 
 
 def test_a_frontier_has_every_size_and_what_nothing_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
