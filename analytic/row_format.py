@@ -78,10 +78,15 @@ class RowFormat:
         return cls(integer_bits=integer_bits, fraction_bits=bits - integer_bits, signed=bottom < 0)
 
     def coarse_columns(self, rows: NDArray[Any]) -> tuple[int, ...]:
-        """Columns of which this format keeps less than 8 bits: their largest entry is not zero and below 2^8 units."""
+        """Columns of which this format keeps less than 8 bits and loses the rest.
+
+        Their largest entry is not zero and below 2^8 units, and an entry is no whole number of units: the 0 and 1 of a
+        category lose nothing.
+        """
         largest = _largest(rows)
-        coarse = (largest > 0) & (largest < math.ldexp(1.0, FEWEST_BITS - self.fraction_bits))
-        return tuple(np.flatnonzero(coarse).tolist())
+        small = np.flatnonzero((largest > 0) & (largest < math.ldexp(1.0, FEWEST_BITS - self.fraction_bits)))
+        units = np.ldexp(rows[:, small].astype(np.float64), self.fraction_bits)
+        return tuple(small[(np.trunc(units) != units).any(axis=0)].tolist())
 
     def warning(self, columns: Mapping[str, float], n_columns: int) -> str:
         """Return a warning of columns for which this format is coarse.

@@ -183,13 +183,11 @@ def _warn_of_another_user(path: Path) -> None:
 
 
 def _warn_of_unlike_columns(schema: TableSchema, features: Any) -> None:
-    """Columns of which a format that holds all of them in 16 bits would keep less than 8, and not all there is."""
+    """Columns of which a format that holds all of them in 16 bits would keep less than 8 and lose the rest."""
     largest = ColumnMap.covering(features, None, intercept=None).exponents
     all_ = RowFormat(integer_bits=0, fraction_bits=16)
-    small = all_.coarse_columns(np.ldexp(1.0, np.array([largest]) - max(largest) - 1) * features.any(axis=0))
-    units = np.ldexp(features, all_.fraction_bits - max(largest))
-    if lossy := [place for place in small if (units[:, place] % 1).any()]:  # the 0 and 1 of a category lose nothing
-        named = ", ".join(f"{schema.features[place]} (below 2^{largest[place]})" for place in lossy)
+    if coarse := all_.coarse_columns(np.ldexp(features, -max(largest))):
+        named = ", ".join(f"{schema.features[place]} (below 2^{largest[place]})" for place in coarse)
         print(
             f"warning: beside values up to 2^{max(largest)} a format of 16 bits is coarse for {named}: state scale in "
             'the schema of all sites, or let the run have feature-format = "agreed". Where the largest are codes for '
