@@ -17,6 +17,7 @@ from analytic_secagg.console.declaration import Command, option, part
 from analytic_secagg.console.output_files import OutputFile
 from analytic_secagg.errors import UsageError
 from benchmarks import learning
+from benchmarks.commands import COMMANDS
 from benchmarks.liars import BY_LIARS
 from benchmarks.masked_client import MASKING, WHOLE_CLIENT, WIRE_BYTES
 from benchmarks.means import MEANS
@@ -36,6 +37,7 @@ SECTIONS: Mapping[str, Section] = {
         BY_MODE,
         BY_LIARS,
         MEANS,
+        COMMANDS,
     )
 }
 """Every section by its letter."""

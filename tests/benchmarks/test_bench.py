@@ -12,7 +12,7 @@ import pytest
 
 from analytic_secagg.errors import FederationError
 from analytic_secagg.modes import MODES
-from benchmarks import command, masked_client, sessions
+from benchmarks import command, commands, masked_client, sessions
 from benchmarks.__main__ import main
 from benchmarks.command import SECTIONS, SectionRecord, section_table
 from benchmarks.masked_client import add_keystreams
@@ -98,6 +98,13 @@ def test_a_mask_stream_four_times_as_slow_would_leave_its_band() -> None:
     )
     slow = Row(case="slow", figures={}, ratio=quotient(seconds["slow"], seconds["floor"]))
     assert outside([slow], BANDS["a"]) == ["slow"]
+
+
+def test_a_command_is_measured_where_it_ends_as_it_should() -> None:
+    words = ["compare", "--clinets", "5"]
+    assert commands._cpu_seconds(words, commands.REFUSED) > 0
+    with pytest.raises(FederationError, match="ended with 2 and not 0: error: unknown option --clinets"):
+        commands._cpu_seconds(words, commands.FINE)
 
 
 def test_candidates_alternate_after_a_round_that_does_not_count() -> None:
