@@ -77,12 +77,12 @@ def _write_rows(file: Path, n_rows: int, n_features: int, dtype: type[np.floatin
     """Ten classes that are far apart, and a fifth as many rows for testing."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(10, n_features))
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for part, n in (("train", n_rows), ("test", n_rows // 5)):
         labels = rng.integers(0, 10, n)
         arrays[f"x_{part}"] = (centres[labels] + rng.normal(size=(n, n_features))).astype(dtype)
         arrays[f"y_{part}"] = labels
-    np.savez(file, **arrays)
+    np.savez(file, allow_pickle=False, **arrays)
 
 
 COMMANDS = Section(
