@@ -32,7 +32,7 @@ class InvalidVectorError(SecureSumError, ValueError):
 
 
 class LocalProtocolError(SecureSumError):
-    """The caller used this session out of order."""
+    """The caller used this session out of order, or passed what is no message or no party's number."""
 
 
 class RemoteProtocolError(SecureSumError):

@@ -136,6 +136,8 @@ class ServerSession(Session, Protocol):
 
         Raises:
             RemoteProtocolError: the message is refused; the session continues without it.
+            LocalProtocolError: the session has its result or was aborted, as where a message comes late; or ``sender``
+                is no plain int (such as a text of a URL) or ``message`` no bytes, which changes nothing.
         """
         ...
 
@@ -146,6 +148,7 @@ class ServerSession(Session, Protocol):
 
         Raises:
             TooFewSurvivorsError: too few parties answered; the session is aborted and no sum is released.
+            LocalProtocolError: the session has its result or was aborted.
         """
         ...
 
