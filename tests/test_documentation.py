@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import json
 import re
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from pydoc import locate
 from typing import Any
 
 import numpy as np
@@ -158,3 +160,16 @@ def test_an_api_page_begins_with_a_program_that_runs(package: str, capsys: pytes
     named = re.findall(r"`(\w+)`", " ".join(re.findall(r"^   \* - (.*)$", page, re.MULTILINE)))
     assert 7 <= len(named) <= 14
     assert not set(named) - set(import_module(package).__all__)
+
+
+@pytest.mark.parametrize("package", sorted(HOUSES))
+def test_a_docstring_sends_readers_to_names_that_they_find(package: str) -> None:
+    """``See SumConfig`` helps nobody who imports the face, which has no such name."""
+    face = import_module(package)
+    for name in face.__all__:
+        thing = getattr(face, name)
+        parts = [(name, thing), *(vars(thing).items() if inspect.isclass(thing) else ())]
+        for part, text in [(part, inspect.getdoc(one) or "") for part, one in parts]:
+            for seen in re.findall(r"\b[Ss]ee ``([\w.]+)``", text):
+                first = seen.split(".")[0]
+                assert first in face.__all__ or hasattr(thing, first) or locate(seen), (name, part, seen)
