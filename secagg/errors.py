@@ -40,12 +40,16 @@ class RemoteProtocolError(SecureSumError):
 
     Args:
         reason: text of the error.
-        peer: the party that sent the message; None if unknown.
+        peer: the party that sent the message, 0 for the server; None if unknown.
+
+    >>> RemoteProtocolError("ROSTER is due, UNMASK_REQUEST came", peer=0)
+    RemoteProtocolError('the server: ROSTER is due, UNMASK_REQUEST came')
     """
 
     def __init__(self, reason: str, *, peer: int | None = None) -> None:
         self.peer = peer
-        super().__init__(reason if peer is None else f"party {peer}: {reason}")
+        whose = "the server" if peer == 0 else f"party {peer}"
+        super().__init__(reason if peer is None else f"{whose}: {reason}")
 
 
 class MalformedMessageError(RemoteProtocolError):

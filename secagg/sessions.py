@@ -147,8 +147,10 @@ class ServerSession(Session, Protocol):
         After the last round ``result`` is set; the messages then are none, or receipts that nobody answers.
 
         Raises:
-            TooFewSurvivorsError: too few parties answered; the session is aborted and no sum is released.
-            LocalProtocolError: the session has its result or was aborted.
+            TooFewSurvivorsError: too few parties answered; the session is aborted and no sum is released. Likewise for
+                ``HelperMissingError``, ``HelperDisputeError``, ``SumOutOfBoundsError``, and a ``RemoteProtocolError``
+                where what parties sent contradicts itself: catch ``SecureSumError``, and begin another session.
+            LocalProtocolError: the session had its result, or was aborted, before.
         """
         ...
 
