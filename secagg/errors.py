@@ -81,7 +81,7 @@ class TooFewSurvivorsError(SecureSumError):
         needed: int,
         came: int,
         cohort: int,
-        advice: str = "Start a new session with the parties that are reachable",
+        advice: str = "Start a new session with the parties that are reachable; one that refused logged why",
     ) -> None:
         self.stage, self.needed, self.came, self.cohort = stage, needed, came, cohort
         super().__init__(
