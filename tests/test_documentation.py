@@ -26,6 +26,7 @@ from analytic_secagg.learners import LEARNERS, LearnerSettings
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 HOUSES = {"secagg", "analytic", "analytic_secagg"}
+SOURCES = (*HOUSES, "simulations", "benchmarks", "tests")
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
@@ -41,6 +42,22 @@ def test_every_named_test_exists(page: Path) -> None:
         path = ROOT / "tests" / file
         assert path.exists(), f"{page.name} names {file}, which does not exist"
         assert name in names_in(path), f"{page.name} names {file}::{name}, which does not exist"
+
+
+NAMES_OF_THE_PAST = {"CHANGELOG.md", "glossary.md", "peers.md"}
+"""Pages that name what was renamed, or what other projects have."""
+
+
+def test_every_named_class_exists() -> None:
+    """`NoReply` was `Lost` before it was renamed everywhere but in the page on engines."""
+    source = "\n".join(file.read_text(encoding="utf-8") for house in SOURCES for file in (ROOT / house).rglob("*.py"))
+    known = set(re.findall(r"\b([A-Z]\w+)(?:\(|:|,$|:? = | import|\[)", source))
+    known |= {word for line in re.findall(r"^\s*(?:from|import) .*", source, re.M) for word in re.findall(r"\w+", line)}
+    for page in PAGES:
+        text = re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8"))
+        spans = re.findall(r"`([\w.]+)(?:\([^`\n]*\))?`", "" if page.name in NAMES_OF_THE_PAST else text)
+        named = {word for span in spans for word in span.split(".") if re.fullmatch(r"(?:[A-Z][a-z]+)+", word)}
+        assert named <= known, f"{page.name} names what does not exist: {sorted(named - known)}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
