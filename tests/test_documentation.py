@@ -150,8 +150,8 @@ def _write_features(path: Path) -> None:
 API = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference" / "api").glob("*.rst"))
 PUBLIC_MODULES = set(re.findall(r"^\.\. automodule:: (\S+)\n   :members:\n", API, re.MULTILINE))
 PUBLIC_NAMES = set(re.findall(r"^\.\. (?:autoclass|autofunction|autoexception|py:data):: (\S+)$", API, re.MULTILINE))
-OTHERS = {"analytic_secagg.flower.mean", "simulations.__main__", "secagg.ring"}
-"""Modules of an extra, a command's ``main`` and a type of arrays, which the API pages do not build."""
+OTHERS = {"analytic_secagg.flower.mean", "analytic_secagg.nvflare.guard", "simulations.__main__", "secagg.ring"}
+"""Modules of extras, a command's ``main`` and a type of arrays, which the API pages do not build."""
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if _snippets(page)], ids=lambda page: page.name)
@@ -190,3 +190,14 @@ def test_a_docstring_sends_readers_to_names_that_they_find(package: str) -> None
             for seen in re.findall(r"\b[Ss]ee ``([\w.]+)``", text):
                 first = seen.split(".")[0]
                 assert first in face.__all__ or hasattr(thing, first) or locate(seen), (name, part, seen)
+
+
+def test_a_how_to_sends_readers_to_names_of_the_api_pages() -> None:
+    """Among them what an engine of another package writes or calls."""
+    listed = PUBLIC_NAMES | {f"{module}.{name}" for module in PUBLIC_MODULES for name in dir(import_module(module))}
+    for page in (ROOT / "docs" / "how-to").glob("*.md"):
+        for name in re.findall(rf"`((?:{'|'.join(HOUSES)})\.\w+\.[\w.]+)[`(]", page.read_text(encoding="utf-8")):
+            path = ROOT / name.replace(".", "/")
+            if path.is_dir() or path.with_suffix(".py").exists() or name.rpartition(".")[0] in OTHERS:
+                continue
+            assert any(f"{name}.".startswith(f"{one}.") for one in listed), f"{page.name} names {name}"
