@@ -278,7 +278,8 @@ def save_model(
 ) -> None:
     """Write a model into the file ``path`` in one step: what was there stays until the new one is whole.
 
-    Missing folders on the way are made. See ``model_to_bytes`` for what can be saved, and for whom ``with_totals`` is.
+    Missing folders on the way are made. See ``analytic.model_files.model_to_bytes`` for what can be saved, and for whom
+    ``with_totals`` is.
 
     Raises:
         SpecificationError, ModelFileError: as ``model_to_bytes``, or the file cannot be written; what was there stays.

@@ -49,7 +49,7 @@ autodoc_preserve_defaults = True
 # have to be downloaded.
 nitpicky = True
 nitpick_ignore_regex = [
-    ("py:.*", r"(np|numpy|collections|fractions|pathlib|sklearn|torch|click|enum)\..*"),
+    ("py:.*", r"(np|numpy|collections|fractions|pathlib|sklearn|torch|click|enum|logging)\..*"),
     ("py:.*", r"NDArray|Module"),  # numpy.typing's and torch.nn's
     ("py:.*", r"(pydantic|annotated_types)\..*|FieldInfo|NoneType|M(in|ax)Len|[GL][te]"),  # fields of pydantic models
 ]

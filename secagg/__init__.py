@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from secagg.errors import (
         ConfigurationError,
         ConsentRefusedError,
+        HelperDisputeError,
         HelperMissingError,
         InvalidVectorError,
         LocalProtocolError,
@@ -65,6 +66,7 @@ __all__ = [
     "DurableServer",
     "FileStore",
     "Guarantee",
+    "HelperDisputeError",
     "HelperMissingError",
     "IdentityKey",
     "InMemoryRun",

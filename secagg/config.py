@@ -231,6 +231,11 @@ class SumConfig:
         if not all(of_helpers):
             raise ConfigurationError("where clients and server sign, helpers do: give an identity of each helper too")
         keys = (*self.identities, self.server_identity, *of_helpers)
+        if others := sorted({type(key).__name__ for key in keys if type(key) is not bytes}):
+            raise ConfigurationError(
+                f"identities are public keys as bytes, in the order of clients, not {', '.join(others)}: give the "
+                "public of each IdentityKey, or bytes.fromhex of a text"
+            )
         if any(len(key) != IDENTITY_BYTES or has_small_order(key) for key in keys):
             raise ConfigurationError(
                 f"an Ed25519 public key has {IDENTITY_BYTES} bytes and no small order: else anybody signs for its party"

@@ -65,7 +65,7 @@ class FileStore:
     on it is not sent. The folder is locked with ``flock`` during ``save``: use a local disk of a POSIX system.
 
     Args:
-        path: the file; its folder must exist.
+        path: the file; its folder must exist. Each session of each party needs a file of its own.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -188,7 +188,7 @@ class DurableClient:
         except SealBrokenError as error:
             raise SnapshotError(
                 "the stored session does not open: another key, another party, session or configuration, or changed "
-                "bytes; restore it with what it was made with"
+                "bytes; restore it with what it was made with, and give each session a store of its own"
             ) from error
         self._asked, size = plain[:32].removesuffix(_UNASKED), int.from_bytes(plain[32:40], "big")
         self._answer, state = plain[40 : 40 + size], plain[40 + size :]
@@ -200,7 +200,12 @@ class DurableClient:
         return self._session.party
 
     def start(self) -> bytes | None:
-        """Return the first message; the stored one if it was created before."""
+        """Return the first message; the stored one if it was created before.
+
+        Raises:
+            LocalProtocolError: the restored session has answered the server since: pass it the current request. Or it
+                has ended.
+        """
         self._need_running()
         if self._asked == _NOTHING:
             return self._again()

@@ -32,7 +32,7 @@ class InvalidVectorError(SecureSumError, ValueError):
 
 
 class LocalProtocolError(SecureSumError):
-    """The caller used this session out of order."""
+    """The caller used this session out of order, or passed what is no message or no party's number."""
 
 
 class RemoteProtocolError(SecureSumError):
@@ -40,12 +40,16 @@ class RemoteProtocolError(SecureSumError):
 
     Args:
         reason: text of the error.
-        peer: the party that sent the message; None if unknown.
+        peer: the party that sent the message, 0 for the server; None if unknown.
+
+    >>> RemoteProtocolError("ROSTER is due, UNMASK_REQUEST came", peer=0)
+    RemoteProtocolError('the server: ROSTER is due, UNMASK_REQUEST came')
     """
 
     def __init__(self, reason: str, *, peer: int | None = None) -> None:
         self.peer = peer
-        super().__init__(reason if peer is None else f"party {peer}: {reason}")
+        whose = "the server" if peer == 0 else f"party {peer}"
+        super().__init__(reason if peer is None else f"{whose}: {reason}")
 
 
 class MalformedMessageError(RemoteProtocolError):
@@ -77,7 +81,7 @@ class TooFewSurvivorsError(SecureSumError):
         needed: int,
         came: int,
         cohort: int,
-        advice: str = "Start a new session with the parties that are reachable",
+        advice: str = "Start a new session with the parties that are reachable; one that refused logged why",
     ) -> None:
         self.stage, self.needed, self.came, self.cohort = stage, needed, came, cohort
         super().__init__(

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Protocol, cast
 
 from secagg.config import SERVER
+from secagg.errors import LocalProtocolError
 from secagg.primitives.identity import IdentityKey
 from secagg.sessions import PartyId
 from secagg.sums import DataFingerprints, PartySecrets, SumProtocol, Survivors
@@ -82,8 +83,13 @@ class Party:
         """Verify a message and return its frame.
 
         Raises:
+            LocalProtocolError: ``sender`` is no plain int, or ``message`` no bytes: the caller's mistake.
             MalformedMessageError: it belongs to another session, or its signature is not valid.
         """
+        if type(sender) is not int:
+            raise LocalProtocolError(f"sender is a party's number, a plain int such as 1, not {type(sender).__name__}")
+        if not isinstance(message, bytes | bytearray | memoryview):
+            raise LocalProtocolError(f"a message is bytes, not {type(message).__name__}")
         return open_frame(
             message,
             digest=self._config.digest_of(message_type(message)),

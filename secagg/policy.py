@@ -171,6 +171,17 @@ class ClientPolicy:
                 f"modes is a set of names such as {{'masked'}}, not {type(self.modes).__name__}; a text would accept "
                 "every part of it"
             )
+        for name in ("identities", "helpers", "key_holders"):
+            roster = getattr(self, name)
+            if not isinstance(roster, Mapping) or any(type(key) is not bytes for key in roster.values()):
+                raise ConfigurationError(
+                    f"a policy's {name} are public keys by number, such as {{1: key}}, and each key is bytes: "
+                    "bytes.fromhex reads a text"
+                )
+        if type(self.server_identity) is not bytes:
+            raise ConfigurationError(
+                f"a policy's server_identity is a public key as bytes, not {type(self.server_identity).__name__}"
+            )
         if self.min_clients < 1 or self.min_survivors < 1 or not 0 <= self.min_corruption < 1:
             raise ConfigurationError("a policy needs cohorts and survivors of at least 1 and a corruption below 1")
         if self.max_entries < 1:

@@ -136,6 +136,8 @@ class ServerSession(Session, Protocol):
 
         Raises:
             RemoteProtocolError: the message is refused; the session continues without it.
+            LocalProtocolError: the session has its result or was aborted, as where a message comes late; or ``sender``
+                is no plain int (such as a text of a URL) or ``message`` no bytes, which changes nothing.
         """
         ...
 
@@ -145,7 +147,10 @@ class ServerSession(Session, Protocol):
         After the last round ``result`` is set; the messages then are none, or receipts that nobody answers.
 
         Raises:
-            TooFewSurvivorsError: too few parties answered; the session is aborted and no sum is released.
+            TooFewSurvivorsError: too few parties answered; the session is aborted and no sum is released. Likewise for
+                ``HelperMissingError``, ``HelperDisputeError``, ``SumOutOfBoundsError``, and a ``RemoteProtocolError``
+                where what parties sent contradicts itself: catch ``SecureSumError``, and begin another session.
+            LocalProtocolError: the session had its result, or was aborted, before.
         """
         ...
 

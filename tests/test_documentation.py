@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import json
 import re
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from pydoc import locate
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from analytic_secagg.learners import LEARNERS, LearnerSettings
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 HOUSES = {"secagg", "analytic", "analytic_secagg"}
+SOURCES = (*HOUSES, "simulations", "benchmarks", "tests")
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
@@ -39,6 +42,22 @@ def test_every_named_test_exists(page: Path) -> None:
         path = ROOT / "tests" / file
         assert path.exists(), f"{page.name} names {file}, which does not exist"
         assert name in names_in(path), f"{page.name} names {file}::{name}, which does not exist"
+
+
+NAMES_OF_THE_PAST = {"CHANGELOG.md", "glossary.md", "peers.md"}
+"""Pages that name what was renamed, or what other projects have."""
+
+
+def test_every_named_class_exists() -> None:
+    """`NoReply` was `Lost` before it was renamed everywhere but in the page on engines."""
+    source = "\n".join(file.read_text(encoding="utf-8") for house in SOURCES for file in (ROOT / house).rglob("*.py"))
+    known = set(re.findall(r"\b([A-Z]\w+)(?:\(|:|,$|:? = | import|\[)", source))
+    known |= {word for line in re.findall(r"^\s*(?:from|import) .*", source, re.M) for word in re.findall(r"\w+", line)}
+    for page in PAGES:
+        text = re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8"))
+        spans = re.findall(r"`([\w.]+)(?:\([^`\n]*\))?`", "" if page.name in NAMES_OF_THE_PAST else text)
+        named = {word for span in spans for word in span.split(".") if re.fullmatch(r"(?:[A-Z][a-z]+)+", word)}
+        assert named <= known, f"{page.name} names what does not exist: {sorted(named - known)}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
@@ -131,8 +150,8 @@ def _write_features(path: Path) -> None:
 API = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference" / "api").glob("*.rst"))
 PUBLIC_MODULES = set(re.findall(r"^\.\. automodule:: (\S+)\n   :members:\n", API, re.MULTILINE))
 PUBLIC_NAMES = set(re.findall(r"^\.\. (?:autoclass|autofunction|autoexception|py:data):: (\S+)$", API, re.MULTILINE))
-OTHERS = {"analytic_secagg.flower.mean", "simulations.__main__", "secagg.ring"}
-"""Modules of an extra, a command's ``main`` and a type of arrays, which the API pages do not build."""
+OTHERS = {"analytic_secagg.flower.mean", "analytic_secagg.nvflare.guard", "simulations.__main__", "secagg.ring"}
+"""Modules of extras, a command's ``main`` and a type of arrays, which the API pages do not build."""
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if _snippets(page)], ids=lambda page: page.name)
@@ -158,3 +177,27 @@ def test_an_api_page_begins_with_a_program_that_runs(package: str, capsys: pytes
     named = re.findall(r"`(\w+)`", " ".join(re.findall(r"^   \* - (.*)$", page, re.MULTILINE)))
     assert 7 <= len(named) <= 14
     assert not set(named) - set(import_module(package).__all__)
+
+
+@pytest.mark.parametrize("package", sorted(HOUSES))
+def test_a_docstring_sends_readers_to_names_that_they_find(package: str) -> None:
+    """``See SumConfig`` helps nobody who imports the face, which has no such name."""
+    face = import_module(package)
+    for name in face.__all__:
+        thing = getattr(face, name)
+        parts = [(name, thing), *(vars(thing).items() if inspect.isclass(thing) else ())]
+        for part, text in [(part, inspect.getdoc(one) or "") for part, one in parts]:
+            for seen in re.findall(r"\b[Ss]ee ``([\w.]+)``", text):
+                first = seen.split(".")[0]
+                assert first in face.__all__ or hasattr(thing, first) or locate(seen), (name, part, seen)
+
+
+def test_a_how_to_sends_readers_to_names_of_the_api_pages() -> None:
+    """Among them what an engine of another package writes or calls."""
+    listed = PUBLIC_NAMES | {f"{module}.{name}" for module in PUBLIC_MODULES for name in dir(import_module(module))}
+    for page in (ROOT / "docs" / "how-to").glob("*.md"):
+        for name in re.findall(rf"`((?:{'|'.join(HOUSES)})\.\w+\.[\w.]+)[`(]", page.read_text(encoding="utf-8")):
+            path = ROOT / name.replace(".", "/")
+            if path.is_dir() or path.with_suffix(".py").exists() or name.rpartition(".")[0] in OTHERS:
+                continue
+            assert any(f"{name}.".startswith(f"{one}.") for one in listed), f"{page.name} names {name}"

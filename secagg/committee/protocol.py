@@ -47,7 +47,7 @@ class CommitteeSum(SumConfig):
     2024). ``docs/explanation/committee-proofs.md`` has the security argument.
 
     Args:
-        layout: see ``SumConfig``; likewise ``clients``, ``session_id``, ``context``, ``identities``,
+        layout: see ``secagg.config.SumConfig``; likewise ``clients``, ``session_id``, ``context``, ``identities``,
             ``server_identity``.
         helper_keys: (number, public key) of each helper, ascending. The key is ``SealingKey.to_bytes()`` with
             identities, ``BoxKey.public`` (X25519 and ML-KEM-768) without. The numbers must differ from the clients'.

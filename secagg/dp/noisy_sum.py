@@ -122,7 +122,7 @@ class NoisySum(ProtocolWrapper):
 
         Raises:
             InvalidVectorError: the vector does not fit the layout, or is not zero at a coordinate that is not released.
-            ConfigurationError: see ``SumProtocol.client``.
+            ConfigurationError: see ``secagg.SumProtocol.client``.
         """
         vector, made = _checked(self.layout, len(self.clients), self.noise.total, client_input), False
 
@@ -191,7 +191,7 @@ class CentralNoisySum(ProtocolWrapper):
 
         Raises:
             InvalidVectorError: the vector does not fit the layout, or is not zero at a coordinate that is not released.
-            ConfigurationError: see ``SumProtocol.client``.
+            ConfigurationError: see ``secagg.SumProtocol.client``.
         """
         vector = _checked(self.layout, len(self.clients), self.noise, client_input)
         return self.protocol.client(party, vector, secrets=secrets, entropy=entropy)

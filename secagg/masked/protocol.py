@@ -38,7 +38,7 @@ class MaskedSum(EncodedSum):
     collude with it. Uploads are masked ring words or, with an ``Encrypted`` encoder, their ciphertexts.
 
     Args:
-        layout: see ``SumConfig``; likewise ``clients``, ``session_id``, ``context``, ``server_identity``.
+        layout: see ``secagg.config.SumConfig``; likewise ``clients``, ``session_id``, ``context``, ``server_identity``.
         threshold: Shamir threshold of the clients' secrets. None takes the lowest that ``assumptions`` allow; without
             assumptions, on the complete graph, two thirds of the cohort, rounded down, plus one.
         degree: number of neighbours in a sparse graph, even: an expander with identities, a Harary graph without. None

@@ -24,9 +24,12 @@ class IdentityKey:
     """Ed25519 signing key of a party; ``public`` is listed in the operator's roster.
 
     Args:
-        secret: 32 secret bytes; use ``generate``.
+        secret: 32 secret bytes. ``generate`` draws them; the party stores them where only it can read, and makes the
+            same key of them after a restart.
 
     >>> identity = IdentityKey.generate()
+    >>> IdentityKey(identity.secret) == identity
+    True
     >>> is_signed(identity.public, identity.sign("example", b"part"), "example", b"part")
     True
     """

@@ -286,6 +286,19 @@ def test_the_server_takes_arbitrary_bytes_calmly(row: Row) -> None:
     check()
 
 
+@pytest.mark.parametrize("wrong", ["sender", "message"])
+def test_a_caller_s_mistake_is_no_dropout_and_ends_nothing(row: Row, wrong: str) -> None:
+    """A transport has numbers as text and may have no body: no ``RemoteProtocolError``, which callers go on after."""
+    hand = ByHand(make(row), some_vectors())
+    message, server = hand.first_answers()[8], hand.server
+    sender, came = ("8", message) if wrong == "sender" else (8, None)
+    with pytest.raises(LocalProtocolError, match=r"plain int such as 1, not str|is bytes, not NoneType"):
+        server.receive(sender, came)  # type: ignore[arg-type]
+    assert server.waiting_for == frozenset(CLIENTS)
+    server.receive(8, bytearray(message))  # type: ignore[arg-type]
+    assert server.waiting_for == frozenset(CLIENTS) - {8}
+
+
 def test_a_client_takes_arbitrary_bytes_calmly(row: Row) -> None:
     """Foreign bytes abort nobody: afterwards the session still completes. They are changed bytes in tests/fuzz."""
 

@@ -171,6 +171,20 @@ def test_the_graph_and_the_identities_count_too() -> None:
     assert len(digests) == 5 + 12
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_roster_that_is_no_row_of_keys_says_so(kind: type) -> None:
+    """A mapping, as ``ClientPolicy`` takes it, the keys' hexadecimal text, and the secret side of a key."""
+    keys = [IdentityKey(bytes([i]) * 32) for i in range(4)]
+    rows: list[tuple[Any, str]] = [
+        ({party: key.public for party, key in enumerate(keys[:3], 1)}, "int"),
+        (tuple(key.public.hex() for key in keys[:3]), "str"),
+        (tuple(keys[:3]), "IdentityKey"),
+    ]
+    for identities, came in rows:
+        with pytest.raises(ConfigurationError, match=f"in the order of clients, not {came}:"):
+            make(kind, identities=identities, server_identity=keys[3].public)
+
+
 def test_bytes_cannot_move_from_one_field_to_the_next() -> None:
     one = make(session_id=SESSION + b"ab", context=b"c")
     other = make(session_id=SESSION + b"a", context=b"bc")

@@ -59,6 +59,14 @@ def test_a_client_past_its_first_message_does_not_start_over(tmp_path: Path) -> 
         restarted.start()
 
 
+def test_a_store_of_another_session_says_that_each_needs_its_own(tmp_path: Path) -> None:
+    """One whose server never came back is in it: nobody could end that session."""
+    durable(tmp_path / "session").start()
+    other = replace(CONFIG, session_id=b"another session!").client(1, np.ones(4, dtype=np.int64))
+    with pytest.raises(SnapshotError, match="give each session a store of its own"):
+        DurableClient(FileStore(tmp_path / "session"), KEY, other)
+
+
 def test_an_aborted_session_stays_aborted(tmp_path: Path) -> None:
     client = durable(tmp_path / "session")
     client.start()

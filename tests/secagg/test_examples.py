@@ -11,6 +11,7 @@ import secagg
 import secagg.committee
 import secagg.dp
 import secagg.encryption
+import secagg.errors
 
 FACES = (secagg, secagg.committee, secagg.dp, secagg.encryption)
 MODULES = ["secagg", *(module.name for module in pkgutil.walk_packages(secagg.__path__, "secagg."))]
@@ -30,3 +31,9 @@ def test_every_class_of_a_face_has_an_example() -> None:
     classes = [one for one in named if inspect.isclass(one) and not issubclass(one, Exception)]
     without = sorted(one.__qualname__ for one in classes if ">>>" not in (one.__doc__ or ""))
     assert not without, "give each of these classes one short example"
+
+
+def test_every_error_can_be_caught_by_a_public_name() -> None:
+    """Among them ``HelperDisputeError``, whose ``disputes`` say which helper to do without."""
+    defined = {name for name, thing in vars(secagg.errors).items() if isinstance(thing, type)}
+    assert defined <= set(secagg.__all__)

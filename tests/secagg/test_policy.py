@@ -262,6 +262,11 @@ def test_a_site_asks_for_receipts() -> None:
         {"receipts": "clients"},
         {"min_epoch": 0},
         {"total_holders": -1},
+        {"identities": tuple(ROSTER.values())},
+        {"identities": {1: ROSTER[1].hex()}},
+        {"helpers": {101: bytearray(32)}},
+        {"key_holders": [bytes(32)]},
+        {"server_identity": bytes(32).hex()},
     ],
     ids=str,
 )
