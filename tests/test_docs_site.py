@@ -129,7 +129,6 @@ def _words(page: Path) -> str:
     return re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8"))
 
 
-@pytest.mark.slow  # its snippets run in test_documentation.py too
 @pytest.mark.parametrize("page", TUTORIALS)
 def test_the_tutorial_runs_as_it_is_printed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Snippets in one namespace, commands in real processes; every line of a ``text`` block is printed by the last."""
