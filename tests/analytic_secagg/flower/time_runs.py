@@ -1,4 +1,4 @@
-"""Time runs under Flower's commands and ours: ``PYTHONPATH=. python tests/analytic_secagg/flower/time_runs.py``."""
+"""Time runs under Flower's commands and ours: ``PYTHONPATH=.:tests python tests/analytic_secagg/flower/time_runs.py``."""
 
 from __future__ import annotations
 
