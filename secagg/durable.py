@@ -65,7 +65,7 @@ class FileStore:
     on it is not sent. The folder is locked with ``flock`` during ``save``: use a local disk of a POSIX system.
 
     Args:
-        path: the file; its folder must exist. Each session of each party needs a file of its own.
+        path: the file, as a path or a text; its folder must exist. Each session of each party needs a file of its own.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -78,6 +78,9 @@ class FileStore:
     path: Path
     _known: bytes | None = field(default=None, init=False, repr=False, compare=False)
     """Hash of the record that was read or written last; None before."""
+
+    def __post_init__(self) -> None:
+        self.path = Path(self.path)
 
     def load(self) -> bytes | None:
         """Return the bytes of the file; None if there is no file."""

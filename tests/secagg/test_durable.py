@@ -114,6 +114,11 @@ def test_every_changed_bit_of_a_server_record_is_noticed(tmp_path: Path) -> None
     assert server().requests.keys() == {1, 2, 3}
 
 
+def test_a_store_takes_its_path_as_a_text_too(tmp_path: Path) -> None:
+    FileStore(str(tmp_path / "session")).save(b"record")  # type: ignore[arg-type]
+    assert FileStore(tmp_path / "session").load() == b"record"
+
+
 def test_a_server_record_that_does_not_read_is_refused(tmp_path: Path) -> None:
     """Its hash is right and its content is not: another program, or another version, wrote it."""
     content = (2).to_bytes(4, "big")
