@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from analytic_secagg.commands.site import InspectOptions
 from analytic_secagg.console.findings import Finding, ok, print_report, warn
+from analytic_secagg.site.query_log import totals_in_words
 from analytic_secagg.site.results import NAME_DIGITS
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
@@ -32,7 +33,7 @@ def _findings(site: SiteFile) -> Iterator[tuple[str, Finding]]:
     yield "server", ok(f"{site.roster.server.hex()}, roster {site.roster.fingerprint}")
     if site.client is not None:
         of_rows = [one for one in totals if not one.is_help]
-        yield f"client {site.client.party}", ok(f"its rows are in {len(of_rows)} totals")
+        yield f"client {site.client.party}", ok(f"its rows are in {totals_in_words(len(of_rows))}")
         for one in of_rows:
             if one.is_loss:
                 yield "loss", warn(f"its owner accepted that totals of the rows {one.rows.hex()[:8]} were forgotten")
@@ -59,7 +60,7 @@ def _findings(site: SiteFile) -> Iterator[tuple[str, Finding]]:
     for own in site.helpers:
         helped = [str(one.n_vectors) for one in totals if one.is_help]
         of = f", of {', '.join(helped)} clients" if helped else ""
-        yield f"{own.role.name} {own.party}", ok(f"it helped to release {len(helped)} totals{of}")
+        yield f"{own.role.name} {own.party}", ok(f"it helped to release {totals_in_words(len(helped))}{of}")
     if site.ledger is not None:
         yield "privacy", ok(spent_in_words(site.ledger))
     for path in kept_files(site, "*.safetensors"):

@@ -12,6 +12,7 @@ from analytic_secagg.errors import FederationError
 from analytic_secagg.receipts import told_by
 from analytic_secagg.site.disk import log_problem, site_problems
 from analytic_secagg.site.errors import SiteFileError
+from analytic_secagg.site.query_log import totals_in_words
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
 from secagg import PartyId, Receipt
@@ -23,7 +24,7 @@ def _query_log(site: SiteFile) -> Finding:
     looked = Site(site).look(check=True)
     if looked is None:
         return ok("none yet, which is right at a site that was in no sum")
-    return ok(f"{len(looked[0])} totals, {looked[1]} sessions under way")
+    return ok(f"{totals_in_words(len(looked[0]))}, {looked[1]} sessions under way")
 
 
 def disk_finding(site: SiteFile) -> Finding:

@@ -36,6 +36,7 @@ from analytic_secagg.site.errors import SiteFileError
 from analytic_secagg.site.json_log import logged
 from analytic_secagg.site.key_files import write_secret
 from analytic_secagg.site.profile import FEW_ROWS, columns_of, oddities, profile
+from analytic_secagg.site.query_log import totals_in_words
 from analytic_secagg.site.roster import Roster
 from analytic_secagg.site.site import Site
 from analytic_secagg.site.site_file import SiteFile
@@ -141,7 +142,7 @@ def check_site(options: CheckOptions) -> int:
                     f'same; if all agree, let every copy say columns = "{site.client.columns.fingerprint}"'
                 )
     entered, allowed = Site(site).count_totals()
-    print(f"query log: {entered} totals, of which {allowed} took one of the further totals that are allowed")
+    print(f"query log: {totals_in_words(entered)}, of which {allowed} took one of the further totals that are allowed")
     for mode in sorted(site.demands.modes):
         if missing := find_mode(mode).missing_extra:
             print(f"{mode}: declined until this host has more: {missing}")

@@ -430,8 +430,8 @@ class QueryLog:
 
     def _in_words(self, reason: str, earlier: list[_Entry], n_clients: int) -> str:
         return (
-            f"these rows, or some of them, are in {len(earlier)} totals already, and another total could differ from "
-            f"these by fewer than {self._needed(n_clients)} clients, which would expose them: {reason}"
+            f"these rows, or some of them, are in {totals_in_words(len(earlier))} already, and another total could "
+            f"differ from these by fewer than {self._needed(n_clients)} clients, which would expose them: {reason}"
         )
 
     def _reason_against(self, new: _Entry, earlier: list[_Entry], n_clients: int) -> str:
@@ -520,6 +520,11 @@ class QueryLog:
         if not self._store.run("SELECT 1 FROM journal_key"):
             self._store.run("INSERT INTO journal_key VALUES (?)", os_entropy(32))
         return bytes(self._store.run("SELECT content FROM journal_key")[0][0])
+
+
+def totals_in_words(count: int) -> str:
+    """``1 total``, ``2 totals``."""
+    return f"{count} total{'' if count == 1 else 's'}"
 
 
 def _adds_nothing(new: _Entry, agreed: list[_Entry]) -> bool:

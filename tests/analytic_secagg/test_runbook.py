@@ -83,7 +83,7 @@ def test_the_server_died(here: Trial, capsys: pytest.CaptureFixture[str], monkey
     with pytest.raises(TooFewSurvivorsError):
         rehearse(here.folder, run_config(), hear=hear, is_gone=lambda party, kind: party > 2 and came[party] == 4)
     assert main(inspect) == 0
-    assert f"ok   client {SITE}: its rows are in 1 totals" in capsys.readouterr().out
+    assert f"ok   client {SITE}: its rows are in 1 total" in capsys.readouterr().out
     assert not is_wiped(here)
     (models / "rehearsal").rename(models / "run-1")
     monkeypatch.chdir(models.parent)

@@ -1,4 +1,7 @@
-"""Time runs under Flower's commands and ours: ``PYTHONPATH=.:tests python tests/analytic_secagg/flower/time_runs.py``."""
+"""Time runs under Flower's commands and ours.
+
+``PYTHONPATH=.:tests python tests/analytic_secagg/flower/time_runs.py`` prints a line for each run.
+"""
 
 from __future__ import annotations
 

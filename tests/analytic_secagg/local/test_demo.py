@@ -243,7 +243,7 @@ def _train_and_train_again(tab: Browser, page: PageServer) -> None:
     assert tab.evaluate("document.querySelector('#model .good').textContent") == "The same, bit for bit."
     assert "helper-103 sends other sums than" in tab.evaluate("document.querySelector('#seen').textContent")
     assert run_in(tab, page, "committee") == "failed"
-    why = "these rows, or some of them, are in 1 totals already"
+    why = "these rows, or some of them, are in 1 total already"
     assert why in tab.evaluate("document.querySelector('#seen').textContent")
 
 

@@ -137,7 +137,7 @@ def test_a_sum_that_the_journal_refuses_costs_nothing(trial: Trial) -> None:
     assert charged(trial) == [0, 0, 1, 0, 0]
     again = announced(trial, private(**committee))
     for proposed in (again, again, announced(trial, private(**committee))):
-        with pytest.raises(ConsentRefusedError, match="in 1 totals already"):
+        with pytest.raises(ConsentRefusedError, match="in 1 total already"):
             site(trial, 3).join(proposed)
     assert charged(trial) == [0, 0, 1, 0, 0]
 

@@ -121,7 +121,7 @@ def test_no_second_total_gives_a_client_away(trial: Trial, way: str, first_is_la
     for said in server.refused.values():
         assert (
             "another" in way and mode == "masked"
-        ) or "are in 1 totals already, and another total could differ from" in said
+        ) or "are in 1 total already, and another total could differ from" in said
         assert (
             "computes something else" in said
             if "another" in way and mode == "masked"
@@ -135,7 +135,7 @@ def test_a_site_whose_rows_are_refused_still_helps(trial: Trial, caplog: pytest.
     allow(trial, "committee")
     LyingServer(trial).total(proposal("committee"))
     assert site(trial, 1).join(announced(trial, proposal("committee"))).keys() == {FIRST_HELPER}
-    assert "party 1 takes no part: these rows, or some of them, are in 1 totals already" in caplog.text
+    assert "party 1 takes no part: these rows, or some of them, are in 1 total already" in caplog.text
     with pytest.raises(ConsentRefusedError):
         site(trial, 3).join(announced(trial, proposal("committee")))
 
