@@ -292,7 +292,7 @@ def test_a_site_that_never_took_part_is_inspected(tmp_path: Path, capsys: pytest
 @pytest.mark.slow
 def test_a_budget_runs_out() -> None:
     """Each site pays two runs, and declines the third."""
-    with demonstration(DemoOptions(sites=4, pace=0.0, epsilon=2.0)) as shown:
+    with demonstration(DemoOptions(clients=4, pace=0.0, epsilon=2.0)) as shown:
         states = []
         for n in range(3):
             if n:
