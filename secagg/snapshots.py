@@ -25,7 +25,7 @@ from secagg.wire import Reader
 
 MAGIC = b"SAGS"
 VERSION = 7
-"""Version 1 had a format for each kind of session; 2 to 5 contained messages of wire format 1 to 4. All are refused by
+"""Version 1 had a format for each kind of session; 2 to 6 contained messages of wire format 1 to 5. All are refused by
 name."""
 
 CLIENT, SERVER, HELPER = 1, 2, 3

@@ -22,7 +22,8 @@ from secagg.sessions import PartyId
 MAGIC = b"SAGG"
 VERSION = 6
 """Version of the frames; messages of other versions are refused. 1 signed some messages only; in 2 all helpers had to
-answer, and clients did not sign their masking peers; in 3 helpers' keys did not rotate; in 4 failures had no proof."""
+answer, and clients did not sign their masking peers; in 3 helpers' keys did not rotate; in 4 failures had no proof; in
+5 each segment had a mask stream of its own."""
 HEADER_BYTES = 47
 _LABEL = "message"
 PART_SIZE_BYTES = 8

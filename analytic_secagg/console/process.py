@@ -38,7 +38,7 @@ def exit_codes(fine: str = "as it should be", finding: str | None = None) -> str
     return textwrap.fill(f"exit code: {listed}", width=118, subsequent_indent=" " * len("exit code: ")) + "\n"
 
 
-_SPIN = {"OPENBLAS_THREAD_TIMEOUT": "18"}
+_SPIN, _SPIN_CYCLES = "OPENBLAS_THREAD_TIMEOUT", "18"
 """For how long the threads of OpenBLAS look for more work before they sleep: 2^18 cycles, in place of 2^28, a tenth of
 a second of every core after each product, which the rest of a command has use for. NumPy's and scipy's read it once, as
 they are loaded; a command loads them after this. What the environment says already stays."""
@@ -69,7 +69,7 @@ def run_as_process(command: Callable[[], int], *, alone: bool) -> int:
     """
     _mend_streams()
     if alone:
-        os.environ.update(_SPIN | os.environ)
+        os.environ.setdefault(_SPIN, _SPIN_CYCLES)
     try:
         with _signals_interrupt():
             return _with_output(command)

@@ -23,7 +23,7 @@ SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 WRONG = [
     ("--quik", "unknown option --quik: did you mean --quick\\?; see python -m benchmarks --help"),
     ("--runs 4", "'--runs': needs a whole number of at least 5, not '4'"),
-    ("--sections a,z", "'--sections': needs letters out of a,b,"),
+    ("--sections a,z", "'--sections': needs letters out of a,b,c,d,e,f,g,h,i,j,k with commas between, not 'a,z'"),
     ("--json folder", "it is a folder; name a file in it"),
     ("--page page.md", "--page: needs a page with a line '## Results', below which it is replaced; .*page.md has none"),
 ]
